@@ -1,0 +1,89 @@
+"""Checks of user input: every message names the argument, what came, and what is allowed.
+
+All checks raise before any work is done; ``TypeError`` for the wrong kind of object, ``ValueError`` for a wrong value.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+
+def check_int(name: str, value: Any, minimum: int = 1, maximum: int | None = None) -> int:
+    """Return ``value`` as ``int`` if it is an integer in ``[minimum, maximum]``.
+
+    Raises
+    ------
+    TypeError
+        ``value`` is not an integer (booleans and floats are refused, NumPy integers accepted).
+    ValueError
+        ``value`` is out of range.
+    """
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an integer, got {value!r} of type {type(value).__name__}")
+    number = value.__index__()
+    if number < minimum or (maximum is not None and number > maximum):
+        allowed = f"at least {minimum}" if maximum is None else f"between {minimum} and {maximum}"
+        raise ValueError(f"{name} must be {allowed}, got {number}")
+    return number
+
+
+def check_float(name: str, value: Any, minimum: float = -math.inf, maximum: float = math.inf) -> float:
+    """Return ``value`` as ``float`` if it is a finite real number in ``[minimum, maximum]``.
+
+    Raises
+    ------
+    TypeError
+        ``value`` is not a real number.
+    ValueError
+        ``value`` is NaN, infinite or out of range.
+    """
+    if isinstance(value, (bool, str, complex)) or not hasattr(value, "__float__"):
+        raise TypeError(f"{name} must be a real number, got {value!r} of type {type(value).__name__}")
+    number = float(value)
+    if not math.isfinite(number) or not minimum <= number <= maximum:
+        raise ValueError(f"{name} must be a finite number in [{minimum}, {maximum}], got {number}")
+    return number
+
+
+def check_choice(name: str, value: Any, choices: Iterable[Any]) -> Any:
+    """Return ``value`` if it is one of ``choices``; raise ``ValueError`` with the list otherwise."""
+    allowed = list(choices)
+    if value not in allowed:
+        raise ValueError(f"{name} must be one of {allowed}, got {value!r}")
+    return value
+
+
+def check_tensor(name: str, value: Any, shape: tuple[int | None, ...] | None = None) -> torch.Tensor:
+    """Return ``value`` if it is a finite tensor whose *last* axes have the sizes in ``shape``.
+
+    Parameters
+    ----------
+    name
+        The argument's name, for the message.
+    value
+        The object to check.
+    shape
+        Sizes of the trailing axes; ``None`` in a place allows any size there. Leading batch axes are free.
+
+    Raises
+    ------
+    TypeError
+        ``value`` is not a ``torch.Tensor``.
+    ValueError
+        The trailing axes have other sizes, or an entry is NaN or infinite.
+    """
+    if not isinstance(value, torch.Tensor):
+        raise TypeError(f"{name} must be a torch.Tensor, got {type(value).__name__}")
+    if shape is not None:
+        tail = tuple(value.shape[-len(shape) :]) if shape else ()
+        fits = len(tail) == len(shape) and all(s is None or s == t for s, t in zip(shape, tail, strict=True))
+        if not fits:
+            wanted = ", ".join("any" if s is None else str(s) for s in shape)
+            raise ValueError(f"{name} must have shape (..., {wanted}), got {tuple(value.shape)}")
+    if (value.is_floating_point() or value.is_complex()) and not bool(torch.isfinite(value).all()):
+        raise ValueError(f"{name} must be finite, got NaN or infinite entries in shape {tuple(value.shape)}")
+    return value

@@ -1,0 +1,1 @@
+"""One module per chapter: typed settings in, typed result out, no plotting."""
