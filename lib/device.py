@@ -1,0 +1,46 @@
+"""Where the computations run: the GPU if there is one, unless ``SYMMETRY_DEVICE`` says otherwise."""
+
+from __future__ import annotations
+
+import os
+import platform
+
+import torch
+
+VARIABLE = "SYMMETRY_DEVICE"
+
+
+def default_device() -> torch.device:
+    """Return the device named by the environment variable ``SYMMETRY_DEVICE``, else CUDA if available, else the CPU.
+
+    Raises
+    ------
+    ValueError
+        The variable names no device of this machine.
+    """
+    wanted = os.environ.get(VARIABLE, "").strip()
+    if not wanted:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(wanted)
+        torch.empty(1, device=device).cpu()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"{VARIABLE} must name a device of this machine, got {wanted!r}: {reason}") from None
+    return device
+
+
+def describe_device(device: torch.device | str) -> str:
+    """Return a short description of a device, as ``"cuda:0 (NVIDIA H200)"`` or ``"cpu (x86_64)"``.
+
+    Raises
+    ------
+    ValueError
+        ``device`` is not the name of a device.
+    """
+    try:
+        place = torch.device(device)
+    except RuntimeError:
+        raise ValueError(f"device must be the name of a device such as 'cpu' or 'cuda:0', got {device!r}") from None
+    name = torch.cuda.get_device_name(place) if place.type == "cuda" else platform.machine()
+    return f"{place} ({name})"

@@ -1,0 +1,405 @@
+"""Finite groups whose elements are small integer vectors.
+
+An element is an ``int64`` tensor with ``group.element_shape`` as its last axes; every operation is vectorised over all
+axes in front of them. Products are computed from the vectors, never from a Cayley table, so that S_10 with its
+3 628 800 elements costs no more to set up than C_2.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+
+from lib.checks import check_int
+
+ENUMERATION_LIMIT = 50_000_000
+
+
+class Group(ABC):
+    """What finite and compact Lie groups share: product, inverse, identity, generators, Haar sampling.
+
+    Attributes
+    ----------
+    name : str
+        Name for messages and tables, also the group's identity: equal names mean the same group.
+    element_shape : tuple of int
+        Shape of one element.
+    """
+
+    name: str
+    element_shape: tuple[int, ...]
+    is_finite: bool
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Group) and self.name == other.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    @abstractmethod
+    def identity(self) -> Tensor:
+        """Return the neutral element, shape ``element_shape``."""
+
+    @abstractmethod
+    def multiply(self, a: Tensor, b: Tensor) -> Tensor:
+        """Return the product ``ab``; leading axes broadcast."""
+
+    @abstractmethod
+    def inverse(self, a: Tensor) -> Tensor:
+        """Return the inverse of ``a``."""
+
+    @abstractmethod
+    def generators(self) -> Tensor:
+        """Return generators, shape ``(r, *element_shape)``; of the component group for a Lie group."""
+
+    @abstractmethod
+    def sample(self, count: int, generator: torch.Generator | None = None) -> Tensor:
+        """Return ``count`` independent elements distributed by the Haar measure."""
+
+    def unsqueeze(self, g: Tensor, axes: int = 1) -> Tensor:
+        """Insert ``axes`` batch axes of size one just in front of the element axes of ``g``."""
+        split = g.ndim - len(self.element_shape)
+        return g.reshape(*g.shape[:split], *(1,) * axes, *g.shape[split:])
+
+
+class FiniteGroup(Group):
+    """A finite group with a numbering of its elements, ``0 … order − 1``.
+
+    Attributes
+    ----------
+    order : int
+        Number of elements.
+    """
+
+    order: int
+    is_finite = True
+
+    @abstractmethod
+    def element(self, index: Tensor) -> Tensor:
+        """Return the elements with the given numbers, shape ``(*index.shape, *element_shape)``."""
+
+    @abstractmethod
+    def index(self, a: Tensor) -> Tensor:
+        """Return the numbers of the elements ``a``, the inverse of :meth:`element`."""
+
+    def identity(self) -> Tensor:
+        """Return the neutral element."""
+        return self.multiply(self.element(torch.tensor(0)), self.inverse(self.element(torch.tensor(0))))
+
+    def chunks(self, size: int = 65536) -> Iterator[Tensor]:
+        """Yield all elements in blocks of at most ``size``, so that a large group never lies in memory at once."""
+        check_int("size", size)
+        for start in range(0, self.order, size):
+            yield self.element(torch.arange(start, min(start + size, self.order)))
+
+    def elements(self) -> Tensor:
+        """Return all elements, shape ``(order, *element_shape)``.
+
+        Raises
+        ------
+        ValueError
+            The group has more than ``ENUMERATION_LIMIT`` elements.
+        """
+        if self.order > ENUMERATION_LIMIT:
+            raise ValueError(f"{self.name} has {self.order} elements; listing is allowed up to {ENUMERATION_LIMIT}")
+        return self.element(torch.arange(self.order))
+
+    def class_quadrature(self, degree: int | None = None) -> tuple[Tensor, Tensor]:
+        """Return elements and weights that integrate every class function over the Haar measure exactly.
+
+        Here: all elements, weight 1/order. Groups that know their conjugacy classes return one element of each.
+        ``degree`` matters for Lie groups only.
+        """
+        return self.elements(), torch.full((self.order,), 1.0 / self.order, dtype=torch.float64)
+
+    def sample(self, count: int, generator: torch.Generator | None = None) -> Tensor:
+        """Return ``count`` uniformly random elements: on a finite group that is the Haar measure."""
+        check_int("count", count, minimum=0)
+        device = generator.device if generator is not None else None
+        return self.element(torch.randint(self.order, (count,), generator=generator, device=device))
+
+    def cayley_table(self) -> Tensor:
+        """Return the table ``T[i, j] = index(element(i) · element(j))``; only for groups of order at most 2048."""
+        if self.order > 2048:
+            raise ValueError(f"cayley_table is for orders up to 2048, {self.name} has order {self.order}")
+        g = self.elements()
+        return self.index(self.multiply(g[:, None], g[None]))
+
+
+class Cyclic(FiniteGroup):
+    """The cyclic group C_n: residues modulo n under addition."""
+
+    def __init__(self, n: int) -> None:
+        self.n = self.order = check_int("n", n)
+        self.name, self.element_shape = f"C{n}", (1,)
+
+    def multiply(self, a: Tensor, b: Tensor) -> Tensor:
+        """Return ``a + b mod n``."""
+        return (a + b) % self.n
+
+    def inverse(self, a: Tensor) -> Tensor:
+        """Return ``−a mod n``."""
+        return -a % self.n
+
+    def element(self, index: Tensor) -> Tensor:
+        """Return the residue itself, with an axis of length one."""
+        return index[..., None]
+
+    def index(self, a: Tensor) -> Tensor:
+        """Return the residue."""
+        return a[..., 0]
+
+    def generators(self) -> Tensor:
+        """Return the residue 1."""
+        return torch.tensor([[1 % self.n]])
+
+
+class Symmetric(FiniteGroup):
+    """The symmetric group S_n: an element is the list of images of 0 … n − 1; products compose right to left.
+
+    Elements are numbered by their Lehmer code in the factorial number system, which fits 64 bits for n ≤ 20.
+    """
+
+    def __init__(self, n: int) -> None:
+        self.n = check_int("n", n, maximum=20)
+        self.order = math.factorial(self.n)
+        self.name, self.element_shape = f"S{n}", (self.n,)
+
+    def multiply(self, a: Tensor, b: Tensor) -> Tensor:
+        """Return ``(ab)(i) = a(b(i))``."""
+        a, b = torch.broadcast_tensors(a, b)
+        return torch.gather(a, -1, b)
+
+    def inverse(self, a: Tensor) -> Tensor:
+        """Return the inverse permutation."""
+        return torch.argsort(a, dim=-1)
+
+    def element(self, index: Tensor) -> Tensor:
+        """Return the permutation with the given lexicographic rank."""
+        images = torch.zeros(*index.shape, self.n, dtype=torch.int64, device=index.device)
+        for place in range(self.n - 1, -1, -1):
+            digit = index // math.factorial(self.n - 1 - place) % (self.n - place)
+            images[..., place + 1 :] += images[..., place + 1 :] >= digit[..., None]
+            images[..., place] = digit
+        return images
+
+    def index(self, a: Tensor) -> Tensor:
+        """Return the lexicographic rank."""
+        rank = torch.zeros(a.shape[:-1], dtype=torch.int64, device=a.device)
+        for place in range(self.n):
+            smaller = (a[..., place + 1 :] < a[..., place, None]).sum(-1)
+            rank += smaller * math.factorial(self.n - 1 - place)
+        return rank
+
+    def generators(self) -> Tensor:
+        """Return the transposition (0 1) and the cycle (0 1 … n − 1)."""
+        swap = torch.arange(self.n)
+        swap[: min(2, self.n)] = swap[: min(2, self.n)].flip(0)
+        return torch.stack([swap, torch.arange(self.n).roll(-1)])
+
+    def class_quadrature(self, degree: int | None = None) -> tuple[Tensor, Tensor]:
+        """Return one permutation per cycle type λ, with the share of S_n that has this type.
+
+        The share is ``1 / Π_k k^{m_k} m_k!`` where ``m_k`` counts the cycles of length k.
+        """
+        elements, weights = [], []
+        for cycle_type in _partitions(self.n, self.n):
+            images, start, size = torch.arange(self.n), 0, 1
+            for length in cycle_type:
+                images[start : start + length] = images[start : start + length].roll(-1)
+                start, size = start + length, size * length
+            for length in set(cycle_type):
+                size *= math.factorial(cycle_type.count(length))
+            elements.append(images)
+            weights.append(1.0 / size)
+        return torch.stack(elements), torch.tensor(weights, dtype=torch.float64)
+
+
+class Alternating(Symmetric):
+    """The alternating group A_n of even permutations, n ≥ 3."""
+
+    def __init__(self, n: int) -> None:
+        super().__init__(check_int("n", n, minimum=3, maximum=20))
+        self.order //= 2
+        self.name = f"A{n}"
+
+    def element(self, index: Tensor) -> Tensor:
+        """Return the even one of the two permutations of rank ``2·index`` and ``2·index + 1``."""
+        images = super().element(2 * index)
+        odd = _parity(images)[..., None].bool()
+        swapped = torch.cat([images[..., :-2], images[..., -2:].flip(-1)], dim=-1)
+        return torch.where(odd, swapped, images)
+
+    def index(self, a: Tensor) -> Tensor:
+        """Return half the lexicographic rank, rounded down."""
+        return super().index(a) // 2
+
+    def generators(self) -> Tensor:
+        """Return (0 1 2) and a cycle of odd length, n or n − 1, that moves the remaining points."""
+        three = torch.arange(self.n)
+        three[:3] = torch.tensor([1, 2, 0])
+        cycle, start = torch.arange(self.n), 1 - self.n % 2
+        cycle[start:] = cycle[start:].roll(-1)
+        return torch.stack([three, cycle])
+
+    def class_quadrature(self, degree: int | None = None) -> tuple[Tensor, Tensor]:
+        """Return all elements with equal weights (cycle types can split into two classes in A_n)."""
+        return FiniteGroup.class_quadrature(self, degree)
+
+
+class Quaternion(FiniteGroup):
+    """The generalised quaternion (dicyclic) group of order 4m: a^{2m} = 1, x² = a^m, x a x⁻¹ = a⁻¹.
+
+    An element ``(k, e)`` stands for ``a^k x^e``. Order 8 is the group {±1, ±i, ±j, ±k} with a = i, x = j.
+    """
+
+    def __init__(self, order: int = 8) -> None:
+        self.order = check_int("order", order, minimum=4)
+        if order % 4:
+            raise ValueError(f"order must be a multiple of 4, got {order}")
+        self.m = order // 4
+        self.name, self.element_shape = f"Q{order}", (2,)
+
+    def multiply(self, a: Tensor, b: Tensor) -> Tensor:
+        """Return ``a^k x^e · a^l x^f = a^{k ± l + m·e·f} x^{e+f}``, minus where e = 1."""
+        (k, e), (l, f) = a.unbind(-1), b.unbind(-1)
+        return torch.stack(torch.broadcast_tensors((k + (1 - 2 * e) * l + self.m * e * f) % (2 * self.m), (e + f) % 2), -1)
+
+    def inverse(self, a: Tensor) -> Tensor:
+        """Return the inverse: ``a^{−k}``, or ``a^{k+m} x`` for elements with e = 1."""
+        k, e = a.unbind(-1)
+        return torch.stack([torch.where(e == 1, k + self.m, -k) % (2 * self.m), e], -1)
+
+    def element(self, index: Tensor) -> Tensor:
+        """Return ``(index // 2, index mod 2)``."""
+        return torch.stack([index // 2, index % 2], -1)
+
+    def index(self, a: Tensor) -> Tensor:
+        """Return ``2k + e``."""
+        return 2 * a[..., 0] + a[..., 1]
+
+    def generators(self) -> Tensor:
+        """Return a and x."""
+        return torch.tensor([[1, 0], [0, 1]])
+
+
+class SemidirectProduct(FiniteGroup):
+    """The semidirect product N ⋊ H: pairs with ``(n, h)(n′, h′) = (n · φ_h(n′), h h′)``.
+
+    Parameters
+    ----------
+    normal, complement
+        The groups N and H; their elements must be vectors.
+    action
+        ``action(h, n)`` returns ``φ_h(n)``, vectorised; φ must be a homomorphism from H into Aut(N).
+    name
+        Name of the product; it must tell this action from others, since groups with equal names count as equal.
+
+    Raises
+    ------
+    ValueError
+        ``action`` is not by automorphisms or not a homomorphism on the elements tried (generators and 64 random ones).
+    """
+
+    def __init__(
+        self, normal: FiniteGroup, complement: FiniteGroup, action: Callable[[Tensor, Tensor], Tensor], name: str
+    ) -> None:
+        _check_finite_group("normal", normal)
+        _check_finite_group("complement", complement)
+        self.normal, self.complement, self.action = normal, complement, action
+        self.order = normal.order * complement.order
+        self.split = normal.element_shape[0]
+        self.element_shape = (self.split + complement.element_shape[0],)
+        self.name = name
+        self._check_action()
+
+    def _check_action(self) -> None:
+        generator = torch.Generator().manual_seed(0)
+        N, H = self.normal, self.complement
+        n, m = (torch.cat([N.generators(), N.sample(64, generator)]) for _ in range(2))
+        h, k = (torch.cat([H.generators(), H.sample(64, generator)])[:, None] for _ in range(2))
+        m = m.flip(0)
+        if not torch.equal(self.action(h, N.multiply(n, m)), N.multiply(self.action(h, n), self.action(h, m))):
+            raise ValueError(f"action must act by automorphisms of {N}: φ_h(nm) differs from φ_h(n)φ_h(m)")
+        k = k.flip(0)
+        if not torch.equal(self.action(H.multiply(h, k), n), self.action(h, self.action(k, n))):
+            raise ValueError(f"action must be a homomorphism of {H}: φ_hk differs from φ_h φ_k")
+
+    def multiply(self, a: Tensor, b: Tensor) -> Tensor:
+        """Return ``(n φ_h(n′), h h′)``."""
+        (n, h), (m, k) = self.parts(a), self.parts(b)
+        return self.join(self.normal.multiply(n, self.action(h, m)), self.complement.multiply(h, k))
+
+    def inverse(self, a: Tensor) -> Tensor:
+        """Return ``(φ_{h⁻¹}(n⁻¹), h⁻¹)``."""
+        n, h = self.parts(a)
+        h = self.complement.inverse(h)
+        return self.join(self.action(h, self.normal.inverse(n)), h)
+
+    def parts(self, a: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the components in N and in H."""
+        return a[..., : self.split], a[..., self.split :]
+
+    def join(self, n: Tensor, h: Tensor) -> Tensor:
+        """Return the pair ``(n, h)``; leading axes broadcast."""
+        shape = torch.broadcast_shapes(n.shape[:-1], h.shape[:-1])
+        return torch.cat([n.expand(*shape, -1), h.expand(*shape, -1)], dim=-1)
+
+    def element(self, index: Tensor) -> Tensor:
+        """Return the pair with numbers ``index // |H|`` in N and ``index mod |H|`` in H."""
+        size = self.complement.order
+        return self.join(self.normal.element(index // size), self.complement.element(index % size))
+
+    def index(self, a: Tensor) -> Tensor:
+        """Return the number of the pair."""
+        n, h = self.parts(a)
+        return self.normal.index(n) * self.complement.order + self.complement.index(h)
+
+    def generators(self) -> Tensor:
+        """Return the generators of N and of H."""
+        n, h = self.normal.generators(), self.complement.generators()
+        return torch.cat([self.join(n, self.complement.identity()), self.join(self.normal.identity(), h)])
+
+
+class DirectProduct(SemidirectProduct):
+    """The direct product of two groups: the semidirect product with trivial action."""
+
+    def __init__(self, first: FiniteGroup, second: FiniteGroup, name: str = "") -> None:
+        super().__init__(first, second, lambda h, n: n.expand(*torch.broadcast_shapes(h.shape[:-1], n.shape[:-1]), -1),
+                         name or f"{first}×{second}")
+
+
+class Dihedral(SemidirectProduct):
+    """The dihedral group D_n of order 2n, symmetries of the regular n-gon: C_n ⋊ C_2 acting by inversion.
+
+    An element ``(a, b)`` stands for ``r^a s^b``: first reflect if b = 1, then turn by a steps.
+    """
+
+    def __init__(self, n: int) -> None:
+        self.n = check_int("n", n)
+        super().__init__(Cyclic(n), Cyclic(2), lambda h, a: (1 - 2 * h) * a % n, f"D{n}")
+
+
+def _check_finite_group(name: str, value: object) -> None:
+    if not isinstance(value, FiniteGroup):
+        raise TypeError(f"{name} must be a FiniteGroup, got {value!r} of type {type(value).__name__}")
+
+
+def _parity(images: Tensor) -> Tensor:
+    inversions = images[..., :, None] > images[..., None, :]
+    return torch.triu(inversions, diagonal=1).sum((-2, -1)) % 2
+
+
+def _partitions(total: int, largest: int) -> Iterator[tuple[int, ...]]:
+    if total == 0:
+        yield ()
+    for part in range(min(total, largest), 0, -1):
+        for rest in _partitions(total - part, part):
+            yield part, *rest

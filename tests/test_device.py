@@ -1,0 +1,31 @@
+"""The choice of a device."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from lib.device import VARIABLE, default_device, describe_device
+
+
+def test_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    assert default_device().type == ("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def test_override(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "cpu")
+    assert default_device() == torch.device("cpu")
+
+
+@pytest.mark.parametrize("wanted", ["abacus", "cuda:99", "meta"])
+def test_unknown_devices(monkeypatch: pytest.MonkeyPatch, wanted: str) -> None:
+    monkeypatch.setenv(VARIABLE, wanted)
+    with pytest.raises(ValueError, match=f"{VARIABLE} must name a device.*{wanted}"):
+        default_device()
+
+
+def test_description() -> None:
+    assert describe_device("cpu").startswith("cpu (")
+    with pytest.raises(ValueError, match="device must be"):
+        describe_device("abacus")

@@ -1,0 +1,201 @@
+"""The tester, tested: a wrong number and a control that passes must both raise."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from lib.evidence import MIME_TYPE, ClaimFailed, evaluate, load_claims, load_finished_chapters, settle
+from lib.evidence import _display as show_evidence
+
+REGISTER = """
+finished_chapters: [ideas]
+claims:
+  - id: T1
+    source: "a paper, Lemma 1"
+    title: "A toy"
+    statement: "small is small"
+    evidence: "residuals"
+    beyond_sources: false
+    chapter: ideas
+    checks:
+      small: {relation: "<=", bound: 1e-6, label: "residual"}
+      count: {relation: "==", bound: 15, label: "dimension"}
+  - {id: T2, source: s, title: t, statement: u, evidence: e, chapter: ideas, checks: {}}
+"""
+META = {"seeds": 3, "function": "lib.evidence.evaluate", "test": "tests/test_evidence.py::test_holds"}
+GOOD = {"small": [1e-9, 3e-9], "count": 15}
+BROKEN = {"small": 0.5, "count": [14, 16]}
+
+
+@pytest.fixture
+def register(tmp_path: Path) -> Path:
+    path = tmp_path / "claims.yml"
+    path.write_text(REGISTER)
+    return path
+
+
+@pytest.fixture
+def claims(register: Path) -> dict:
+    return load_claims(register)
+
+
+def one_check(relation: str, bound: float, tmp_path: Path) -> dict:
+    row = "{id: R, source: s, title: t, statement: u, evidence: e, chapter: c, checks: {x: "
+    row += f"{{relation: '{relation}', bound: {bound}, label: x}}}}}}"
+    path = tmp_path / "one.yml"
+    path.write_text(f"finished_chapters: []\nclaims:\n  - {row}\n")
+    return load_claims(path)
+
+
+def test_register(register: Path, claims: dict) -> None:
+    assert list(claims) == ["T1", "T2"]
+    assert claims["T1"].checks["small"].bound == 1e-6  # YAML reads this notation as text
+    assert not claims["T2"].beyond_sources
+    assert load_finished_chapters(register) == ["ideas"]
+
+
+def test_holds(claims: dict) -> None:
+    assert settle("T1", GOOD, BROKEN, claims=claims, **META) is None
+    assert evaluate("T1", GOOD, BROKEN, claims=claims, **META).holds
+
+
+@pytest.mark.parametrize("wrong", [{"small": [1e-9, 2e-6]}, {"count": 14}, {"small": float("nan")}])
+def test_a_wrong_measurement_raises(claims: dict, wrong: dict) -> None:
+    with pytest.raises(ClaimFailed, match=r"MISSES"):
+        settle("T1", GOOD | wrong, BROKEN, claims=claims, **META)
+
+
+@pytest.mark.parametrize("harmless", [{"small": [0.5, 1e-7]}, {"count": [14, 15]}])
+def test_a_control_that_passes_raises(claims: dict, harmless: dict) -> None:
+    with pytest.raises(ClaimFailed, match=r"PASSES"):
+        settle("T1", GOOD, BROKEN | harmless, claims=claims, **META)
+
+
+def test_failure_shows_the_numbers(claims: dict) -> None:
+    with pytest.raises(ClaimFailed, match=r"worst of 2\) 0.25 MISSES <= 1e-06; control \(closest\) 0.5 fails"):
+        settle("T1", GOOD | {"small": [0.25, 0.1]}, BROKEN, claims=claims, **META)
+
+
+@pytest.mark.parametrize("side", ["measured", "control"])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"small": None}, "lacks"),
+        ({"other": 1.0}, "unknown"),
+        ({"small": []}, "empty"),
+        ({"small": "much"}, "real numbers"),
+        ({"small": 1j}, "real numbers"),
+    ],
+)
+def test_bad_values(claims: dict, side: str, change: dict, message: str) -> None:
+    given = {"measured": dict(GOOD), "control": dict(BROKEN)}
+    given[side] = {k: v for k, v in (given[side] | change).items() if v is not None}
+    with pytest.raises(ValueError, match=rf"{side}.*{message}"):
+        evaluate("T1", **given, claims=claims, **META)
+
+
+def test_nan_control_is_an_error(claims: dict) -> None:
+    with pytest.raises(ValueError, match="was not computed"):
+        evaluate("T1", GOOD, BROKEN | {"small": [0.5, float("nan")]}, claims=claims, **META)
+
+
+def test_infinite_control_fails_the_bound(claims: dict) -> None:
+    assert evaluate("T1", GOOD, BROKEN | {"small": float("inf")}, claims=claims, **META).holds
+
+
+@pytest.mark.parametrize("claim_id", ["T9", "T2", ""])
+def test_claims_that_cannot_be_settled(claims: dict, claim_id: str) -> None:
+    with pytest.raises(ValueError, match=r"must be one of|no checks"):
+        evaluate(claim_id, GOOD, BROKEN, claims=claims, **META)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seeds": 0}, "seeds"),
+        ({"seeds": []}, "seeds"),
+        ({"function": "lib.evidence.nothing"}, "function"),
+        ({"test": "test_x"}, "test must be"),
+    ],
+)
+def test_bad_provenance(claims: dict, change: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        evaluate("T1", GOOD, BROKEN, claims=claims, **(META | change))
+
+
+@pytest.mark.parametrize(
+    ("relation", "inside", "edge_holds", "outside"),
+    [("<=", 1, True, 3), ("<", 1, False, 3), (">=", 3, True, 1), (">", 3, False, 1), ("==", 2, True, 3)],
+)
+def test_every_relation(tmp_path: Path, relation: str, inside: int, edge_holds: bool, outside: int) -> None:
+    claims = one_check(relation, 2, tmp_path)
+    assert evaluate("R", {"x": inside}, {"x": outside}, claims=claims, **META).holds
+    assert evaluate("R", {"x": 2}, {"x": outside}, claims=claims, **META).holds == edge_holds
+    assert not evaluate("R", {"x": [inside, outside]}, {"x": outside}, claims=claims, **META).holds
+    assert not evaluate("R", {"x": inside}, {"x": [outside, inside]}, claims=claims, **META).holds
+    assert not evaluate("R", {"x": float("nan")}, {"x": outside}, claims=claims, **META).holds
+    record = evaluate("R", {"x": [inside, outside]}, {"x": [outside, inside]}, claims=claims, **META).record()
+    assert record["measured"]["x"]["worst"] == outside
+    assert record["control"]["x"]["worst"] == inside
+
+
+@pytest.mark.parametrize("make", [list, np.array, lambda v: torch.tensor(v, requires_grad=True), tuple])
+def test_kinds_of_numbers(claims: dict, make: type) -> None:
+    record = evaluate("T1", GOOD | {"small": make([1e-9, 3.14159e-9])}, BROKEN, claims=claims, **META).record()
+    assert record["measured"]["small"] == {"worst": 3.14e-9, "median": 2.07e-9, "spread": 2.14e-9, "count": 2}
+
+
+def test_record_and_text(claims: dict) -> None:
+    meta = META | {"seconds": 0.123456, "dtype": torch.float32, "device": torch.device("cpu"), "seeds": range(3)}
+    first = evaluate("T1", GOOD, BROKEN, claims=claims, **meta)
+    second = evaluate("T1", GOOD | {"small": 5e-10}, BROKEN | {"small": 7.0}, claims=claims, **META)
+    assert first.text() == second.text() == "T1 settled: small, count hold; the broken controls fail"
+    record = json.loads(json.dumps(first.record(), allow_nan=False))
+    expected = {"id": "T1", "holds": True, "seconds": 0.123, "dtype": "float32", "device": "cpu", "seeds": [0, 1, 2]}
+    assert expected.items() <= record.items()
+    assert record["bound"] == {"small": 1e-6, "count": 15}
+    assert record["function"] == "lib.evidence.evaluate"
+    bad = evaluate("T1", GOOD | {"small": float("nan")}, BROKEN, claims=claims, **META).record()
+    assert json.loads(json.dumps(bad, allow_nan=False))["holds"] is False
+
+
+def test_display_bundle(claims: dict, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    shown = []
+    monkeypatch.setattr("IPython.get_ipython", lambda: object())
+    monkeypatch.setattr("IPython.display.display", lambda bundle, raw: shown.append(bundle))
+    show_evidence(evaluate("T1", GOOD, BROKEN, claims=claims, **META))
+    assert set(shown[0]) == {"text/plain", "text/html", MIME_TYPE}
+    assert shown[0][MIME_TYPE]["holds"] is True
+    assert "class='evidence evidence-settled'" in shown[0]["text/html"]
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("id: T2", "id: T1", "T1: the id occurs twice"),
+        ('title: "A toy"', "title: 3", "T1: field 'title'"),
+        ("beyond_sources: false", "beyond_sources: maybe", "T1: field 'beyond_sources'"),
+        ("bound: 15", "bound: much", "'count': field 'bound'"),
+        ("bound: 15", "bound: .nan", "'count': field 'bound'"),
+        ('"=="', '"~"', "'count': field 'relation'"),
+        (', label: "dimension"', "", "'count' must have exactly"),
+        ("chapter: ideas\n", "chapter: ideas\n    notes: x\n", "T1: unknown field 'notes'"),
+        ("finished_chapters: [ideas]", "", "finished_chapters"),
+    ],
+)
+def test_bad_registers(tmp_path: Path, old: str, new: str, message: str) -> None:
+    path = tmp_path / "bad.yml"
+    path.write_text(REGISTER.replace(old, new, 1))
+    with pytest.raises(ValueError, match=message):
+        load_claims(path)
+
+
+def test_missing_register(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no register"):
+        load_claims(tmp_path / "none.yml")

@@ -1,0 +1,88 @@
+"""Figures: the style stays inside its block, and no figure goes without caption and alternative text."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import matplotlib
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import torch
+
+from lib.figures import image_grid, show, style
+
+TEXTS = {"label": "fig-line-1", "caption": "A line.\n It rises.", "alt": "A straight line that rises to the right."}
+
+
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch) -> list[tuple[dict, dict]]:
+    calls: list[tuple[dict, dict]] = []
+
+    def record(data: dict, metadata: dict, raw: bool) -> None:
+        calls.append((data, metadata))
+
+    monkeypatch.setattr("IPython.display.display", record)
+    return calls
+
+
+def draw() -> Any:
+    fig, ax = plt.subplots()
+    ax.plot([0, 1])
+    return fig
+
+
+def test_style_is_local() -> None:
+    before = dict(matplotlib.rcParams)
+    with style(font_size=7):
+        assert matplotlib.rcParams["font.size"] == 7
+        assert matplotlib.rcParams["axes.facecolor"] == "white"
+    assert dict(matplotlib.rcParams) == before
+
+
+def test_show(shown: list) -> None:
+    fig = draw()
+    assert show(fig, **TEXTS) is None
+    (image, image_metadata), (caption, caption_metadata) = shown
+    assert base64.b64decode(image["image/png"]).startswith(b"\x89PNG")
+    assert image_metadata["image/png"] == TEXTS | {"caption": "A line. It rises."}
+    assert caption["text/markdown"] == "**Figure.** A line. It rises."
+    assert caption_metadata == {"symmetry": {"role": "caption"}}
+    assert fig.number not in plt.get_fignums()
+
+
+def test_the_same_figure_gives_the_same_bytes(shown: list) -> None:
+    show(draw(), **TEXTS)
+    show(draw(), **TEXTS)
+    assert shown[0] == shown[2]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"label": "line"}, {"label": "fig-Big"}, {"label": ""}, {"caption": "  "}, {"alt": ""}, {"alt": "A line"}],
+)
+def test_texts_are_mandatory(shown: list, change: dict) -> None:
+    with pytest.raises(ValueError, match=next(iter(change))):
+        show(image_grid([np.eye(2)], [""]), **(TEXTS | change))
+    assert shown == []
+
+
+def test_wrong_figure() -> None:
+    with pytest.raises(TypeError, match="fig must be"):
+        show("a figure", **TEXTS)
+
+
+@pytest.mark.parametrize("images", [np.zeros((3, 4, 4)), torch.zeros(3, 4, 4), [np.zeros((2, 2, 3))] * 3])
+def test_image_grid(images: Any) -> None:
+    fig = image_grid(images, ["a", "b", "c"], columns=2, limits=(0, 1))
+    assert [ax.get_title() for ax in fig.axes] == ["a", "b", "c", ""]
+
+
+@pytest.mark.parametrize(
+    ("images", "titles", "columns"),
+    [([], [], 1), ([np.eye(2)], ["a", "b"], 1), ([np.zeros((2, 2, 4))], ["a"], 1), ([np.eye(2)], ["a"], 0)],
+)
+def test_bad_grids(images: list, titles: list, columns: int) -> None:
+    with pytest.raises(ValueError, match=r"images|columns"):
+        image_grid(images, titles, columns=columns)

@@ -1,0 +1,99 @@
+"""Refreshing stored outputs: stable, complete or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from lib import notebooks
+from lib.evidence import MIME_TYPE
+from lib.notebooks import NotebookFailed, execute, find_notebooks, main
+
+PANEL = f"""import os, time
+from IPython.display import display
+record = {{"id": "T", "seconds": time.time()}}
+display({{"text/plain": "T settled", "text/html": str(time.time()), "{MIME_TYPE}": record}}, raw=True)
+print(os.environ["PYTHONHASHSEED"])"""
+
+
+def write(path: Path, *sources: str) -> Path:
+    cells = [nbformat.v4.new_markdown_cell("# A title")] + [nbformat.v4.new_code_cell(s) for s in sources]
+    cells[-1].metadata = {"tags": ["parameters"], "collapsed": False}
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata={"widgets": {}}), path)
+    return path
+
+
+def test_execution_is_stable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in notebooks.KERNEL_ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    path = write(tmp_path / "ideas.ipynb", "x = 3\nprint(x)", PANEL)
+    assert execute(path, timeout=60)
+    first = path.read_text()
+    assert not execute(path, timeout=60)  # the panel's time of day differs, the file does not
+    assert path.read_text() == first
+    content = json.loads(first)
+    assert content["metadata"].keys() == {"kernelspec", "language_info"}
+    assert [c["id"] for c in content["cells"]] == ["cell-001", "cell-002", "cell-003"]
+    assert [c["execution_count"] for c in content["cells"][1:]] == [1, 2]
+    assert content["cells"][2]["metadata"] == {"tags": ["parameters"]}
+    assert content["cells"][1]["outputs"][0]["text"] == ["3\n"] or content["cells"][1]["outputs"][0]["text"] == "3\n"
+    assert [p.name for p in tmp_path.iterdir()] == ["ideas.ipynb"]
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("1 / 0", "cell 2 raised ZeroDivisionError: division by zero"),
+        ("import sys; print('careful', file=sys.stderr)", "cell 2 wrote to stderr: careful"),
+        ("import os; print(os.getcwd() + '/x')", "cell 2 shows a path of this machine"),
+        ("import time; time.sleep(30)", "cell 2 took more than 2 s"),
+    ],
+)
+def test_failures_leave_the_file(tmp_path: Path, source: str, message: str) -> None:
+    folder = tmp_path / "book"
+    folder.mkdir()
+    path = write(folder / "bad.ipynb", source)
+    before = path.read_bytes()
+    with pytest.raises(NotebookFailed, match=message):
+        execute(path, timeout=2 if "sleep" in source else 60)
+    assert path.read_bytes() == before
+    assert list(folder.iterdir()) == [path]
+
+
+def test_unreadable(tmp_path: Path) -> None:
+    path = tmp_path / "bad.ipynb"
+    path.write_text("{}")
+    with pytest.raises(NotebookFailed, match="not a readable notebook"):
+        execute(path)
+
+
+def test_names(tmp_path: Path) -> None:
+    path = write(tmp_path / "ideas.ipynb", "1")
+    assert find_notebooks([], tmp_path) == find_notebooks(["ideas"], tmp_path) == [path]
+    with pytest.raises(ValueError, match=r"\['ideas'\], got 'idea'"):
+        find_notebooks(["idea"], tmp_path)
+
+
+def test_main_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    good, bad = write(tmp_path / "good.ipynb", "1"), tmp_path / "bad.ipynb"
+    bad.write_text("nothing")
+    monkeypatch.setattr(notebooks, "find_notebooks", lambda names: [bad, good])
+    assert main(["execute"]) == 1
+    out, err = capsys.readouterr()
+    assert "good.ipynb: updated" in out
+    assert "bad.ipynb: not stored: it is not a readable notebook" in err
+
+
+@pytest.mark.parametrize(("arguments", "status"), [(["--help"], 0), (["execute", "--help"], 0), (["execute", "no"], 2)])
+def test_command_line(arguments: list[str], status: int) -> None:
+    command = [sys.executable, "-m", "lib.notebooks", *arguments]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parent.parent, env=os.environ)
+    assert result.returncode == status
+    assert "usage: python -m lib.notebooks" in result.stdout + result.stderr
+    assert "Traceback" not in result.stderr
