@@ -1,0 +1,85 @@
+"""Data that comes with the installed libraries: scikit-learn's digits, scikit-image's colour photographs.
+
+Nothing here touches the network.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lib.checks import check_choice, check_int
+
+PHOTOGRAPHS = ("astronaut", "chelsea", "coffee", "rocket")
+
+
+@dataclass(frozen=True)
+class Digits:
+    """Handwritten digits as rows of 64 grey values in [0, 1], split into a training and a test part.
+
+    Attributes
+    ----------
+    train_x, test_x : Tensor
+        Images, shapes ``(n, 64)`` and ``(m, 64)``.
+    train_y, test_y : Tensor
+        Labels 0 … 9, shapes ``(n,)`` and ``(m,)``.
+    """
+
+    train_x: Tensor
+    train_y: Tensor
+    test_x: Tensor
+    test_y: Tensor
+
+
+def digits(dtype: torch.dtype = torch.float64, train: int = 1200, seed: int = 0) -> Digits:
+    """Return the 1797 digits of 8 × 8 pixels bundled with scikit-learn (Alpaydin, Kaynak 1998), split at random.
+
+    Parameters
+    ----------
+    dtype
+        Type of the images.
+    train
+        Number of training images, at most 1796; the rest is for testing.
+    seed
+        Seed of the split.
+    """
+    from sklearn.datasets import load_digits
+
+    check_int("train", train, maximum=1796)
+    x, y = load_digits(return_X_y=True)
+    order = np.random.default_rng(seed).permutation(len(x))
+    images = torch.from_numpy(x[order] / 16.0).to(dtype)
+    labels = torch.from_numpy(y[order].astype(np.int64))
+    return Digits(images[:train], labels[:train], images[train:], labels[train:])
+
+
+@cache
+def photograph(name: str = "chelsea", size: int = 128) -> Tensor:
+    """Return a colour photograph bundled with scikit-image, its central square shrunk to ``size × size``.
+
+    Parameters
+    ----------
+    name
+        One of ``PHOTOGRAPHS``: an astronaut, the cat Chelsea, a cup of coffee, a rocket.
+    size
+        Side in pixels, at most 300.
+
+    Returns
+    -------
+    Tensor
+        Values in [0, 1], shape ``(size, size, 3)``, float64.
+    """
+    from skimage import data
+    from skimage.transform import resize
+
+    check_choice("name", name, PHOTOGRAPHS)
+    check_int("size", size, minimum=2, maximum=300)
+    image = getattr(data, name)()
+    side = min(image.shape[:2])
+    top, left = (image.shape[0] - side) // 2, (image.shape[1] - side) // 2
+    square = image[top : top + side, left : left + side, :3] / 255.0
+    return torch.from_numpy(np.ascontiguousarray(resize(square, (size, size), anti_aliasing=True)))
