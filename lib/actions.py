@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from lib.checks import check_int, check_tensor
+from lib.checks import check_callable, check_int, check_tensor, holds
 from lib.groups import Cyclic, Dihedral, DirectProduct, FiniteGroup, Group, SemidirectProduct, Symmetric
 from lib.lie import CompactLieGroup, Torus
 from lib.representations import MatrixRepresentation, PermutationRepresentation, Representation
@@ -55,7 +55,7 @@ def on_points(
     group
         The group that acts.
     points
-        Nonnegative integer coordinates, shape ``(dim, p)``, all rows different.
+        Nonnegative integer coordinates (``int64``), shape ``(dim, p)``, all rows different.
     move
         ``move(g, points)`` returns the moved points for g of shape ``(..., 1, k)``, shape ``(..., dim, p)``.
     name
@@ -63,11 +63,20 @@ def on_points(
 
     Raises
     ------
+    TypeError
+        The coordinates are no integers, or ``move`` is no function.
     ValueError
-        Two points coincide, or a moved point is not among the points.
+        There are no points, a coordinate is negative or too large, two points coincide, or a moved point is not among
+        the points.
     """
+    check_callable("move", move)
     check_tensor("points", points, (None, None))
+    if points.dtype != torch.int64:
+        raise TypeError(f"points must be of dtype torch.int64, got {points.dtype}")
+    if points.ndim != 2 or not points.numel() or int(points.min()) < 0:
+        raise ValueError(f"points must be nonnegative, of shape (dim, p) with dim ≥ 1, got shape {tuple(points.shape)}")
     dim, base = len(points), int(points.max()) + 1
+    check_int("points.max() ** p", base ** points.shape[1], maximum=2**62)
     powers = base ** torch.arange(points.shape[1])
     order = (points * powers).sum(-1).argsort()
     sorted_codes = (points * powers).sum(-1)[order]
@@ -75,9 +84,10 @@ def on_points(
         raise ValueError("points must be pairwise different, got two equal rows")
 
     def images(g: Tensor) -> Tensor:
-        codes = (move(group.unsqueeze(g), points.to(g.device)) * powers.to(g.device)).sum(-1)
+        moved = move(group.unsqueeze(g), points.to(g.device))
+        codes = (moved * powers.to(g.device)).sum(-1)
         place = torch.searchsorted(sorted_codes.to(g.device), codes).clamp(max=dim - 1)
-        if not torch.equal(sorted_codes.to(g.device)[place], codes):
+        if not holds((moved >= 0) & (moved < base)) or not holds(sorted_codes.to(g.device)[place] == codes):
             raise ValueError(f"move must map the points to themselves; {group} moves one of them out of the set")
         return order.to(g.device)[place]
 
@@ -119,12 +129,11 @@ def pixels(group: FiniteGroup, size: int) -> PermutationRepresentation:
     group
         ``Cyclic(4)`` turns the image by quarter turns about its centre, counter-clockwise as shown (row 0 on top);
         ``Dihedral(4)`` also reflects (rows reversed); ``translations(size)`` shifts cyclically;
-        ``motions(size, …)`` does both; ``translations(size, 1)`` shifts within the rows. A ``Cyclic(4)`` on a 4 × 4
-        image is read as rotations: use :func:`row_shifts` for translations.
+        ``motions(size, …)`` does both. For translations within the rows use :func:`row_shifts`.
     size
         Side of the image in pixels.
     """
-    check_int("size", size)
+    check_int("size", size, maximum=4096)
     grid = torch.cartesian_prod(torch.arange(size), torch.arange(size))
     if group == translations(size):
         return on_points(group, grid, lambda g, x: (x + g) % size, f"R^{size}×{size}")
@@ -136,22 +145,21 @@ def pixels(group: FiniteGroup, size: int) -> PermutationRepresentation:
             return ((matrices.to(g.device)[group.index(g)] @ centred[..., None])[..., 0] + size - 1) // 2
 
         return on_points(group, grid, turn, f"R^{size}×{size}")
-    for point_group in (Cyclic(4), Dihedral(4)):
-        if group == motions(size, point_group):
-            about_centre = pixels(point_group, size)
+    if group in (motions(size, Cyclic(4)), motions(size, Dihedral(4))):
+        about_centre = pixels(group.complement, size)
 
-            def move(g: Tensor, x: Tensor) -> Tensor:
-                shift, h = group.parts(g)
-                turned = about_centre.permutation(h.squeeze(-2))
-                return (grid.to(g.device)[turned] + shift) % size
+        def move(g: Tensor, x: Tensor) -> Tensor:
+            shift, h = group.parts(g)
+            turned = about_centre._permutation(h.squeeze(-2))
+            return (grid.to(g.device)[turned] + shift) % size
 
-            return on_points(group, grid, move, f"R^{size}×{size}")
+        return on_points(group, grid, move, f"R^{size}×{size}")
     raise ValueError(f"group must be Cyclic(4), Dihedral(4), translations({size}) or motions({size}, …), got {group}")
 
 
 def row_shifts(size: int) -> PermutationRepresentation:
     """Return Z_size acting on size × size images by cyclic shifts within the rows (1-D translations)."""
-    group = Cyclic(size)
+    group = Cyclic(check_int("size", size, maximum=4096))
     grid = torch.cartesian_prod(torch.arange(size), torch.arange(size))
     return on_points(group, grid, lambda g, x: (x + torch.cat([0 * g, g], -1)) % size, f"R^{size}×{size}")
 
@@ -172,7 +180,7 @@ def planar(group: FiniteGroup) -> MatrixRepresentation:
 
 def sign(group: Symmetric) -> MatrixRepresentation:
     """Return the sign representation of S_n: the determinant of the permutation matrix."""
-    defining_matrices = natural(group).matrix
+    defining_matrices = natural(group)._matrix
     return MatrixRepresentation(group, 1, lambda g: torch.linalg.det(defining_matrices(g))[..., None, None], "sgn")
 
 
@@ -200,6 +208,8 @@ def rotations(group: Torus, weights: Tensor) -> MatrixRepresentation:
     check_tensor("weights", weights, (None, group.k))
     if weights.is_floating_point() or weights.is_complex():
         raise TypeError(f"weights must be integers, got {weights.dtype}")
+    if weights.ndim != 2 or not len(weights):
+        raise ValueError(f"weights must have shape (planes, {group.k}) with planes ≥ 1, got {tuple(weights.shape)}")
     planes = len(weights)
 
     def matrices(g: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ All checks raise before any work is done; ``TypeError`` for the wrong kind of ob
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -57,7 +57,26 @@ def check_choice(name: str, value: Any, choices: Iterable[Any]) -> Any:
     return value
 
 
-def check_tensor(name: str, value: Any, shape: tuple[int | None, ...] | None = None) -> torch.Tensor:
+def check_callable(name: str, value: Any) -> Callable:
+    """Return ``value`` if it can be called; raise ``TypeError`` otherwise."""
+    if not callable(value):
+        raise TypeError(f"{name} must be a function, got {value!r} of type {type(value).__name__}")
+    return value
+
+
+def holds(condition: torch.Tensor) -> bool:
+    """Return whether all entries are true; taken for granted under ``torch.func.vmap``, where values cannot be read."""
+    try:
+        return bool(condition.all())
+    except RuntimeError as error:
+        if "vmap" not in str(error):
+            raise
+        return True
+
+
+def check_tensor(
+    name: str, value: Any, shape: tuple[int | None, ...] | None = None, inexact: bool = False
+) -> torch.Tensor:
     """Return ``value`` if it is a finite tensor whose *last* axes have the sizes in ``shape``.
 
     Parameters
@@ -68,11 +87,13 @@ def check_tensor(name: str, value: Any, shape: tuple[int | None, ...] | None = N
         The object to check.
     shape
         Sizes of the trailing axes; ``None`` in a place allows any size there. Leading batch axes are free.
+    inexact
+        Whether integers and booleans are refused.
 
     Raises
     ------
     TypeError
-        ``value`` is not a ``torch.Tensor``.
+        ``value`` is not a ``torch.Tensor``, or integer although ``inexact`` is set.
     ValueError
         The trailing axes have other sizes, or an entry is NaN or infinite.
     """
@@ -84,6 +105,9 @@ def check_tensor(name: str, value: Any, shape: tuple[int | None, ...] | None = N
         if not fits:
             wanted = ", ".join("any" if s is None else str(s) for s in shape)
             raise ValueError(f"{name} must have shape (..., {wanted}), got {tuple(value.shape)}")
-    if (value.is_floating_point() or value.is_complex()) and not bool(torch.isfinite(value).all()):
+    if not (value.is_floating_point() or value.is_complex()):
+        if inexact:
+            raise TypeError(f"{name} must be of a floating-point or complex dtype, got {value.dtype}")
+    elif not holds(torch.isfinite(value)):
         raise ValueError(f"{name} must be finite, got NaN or infinite entries in shape {tuple(value.shape)}")
     return value

@@ -18,6 +18,7 @@ RELATIONS: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
     "==": operator.eq,
 }
+SIGNS = {"<=": "≤", "<": "&lt;", ">=": "≥", ">": "&gt;", "==": "="}  # as HTML and Markdown show them
 _TEXT_FIELDS = ("id", "source", "title", "statement", "evidence", "chapter")
 
 
@@ -75,6 +76,11 @@ def load_claims(path: str | Path | None = None) -> dict[str, Claim]:
 def load_finished_chapters(path: str | Path | None = None) -> list[str]:
     """Return the names of the chapters all of whose claims must be settled."""
     return list(_read_register(path)["finished_chapters"])
+
+
+def load_sections(path: str | Path | None = None) -> dict[str, str]:
+    """Return the headings of the register's sections by the letters of their claims (empty if it has none)."""
+    return dict(_read_register(path).get("sections") or {})
 
 
 def _read_register(path: str | Path | None) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from lib.checks import check_int
-from lib.claims import Check, Claim, load_claims, load_finished_chapters
+from lib.claims import SIGNS, Check, Claim, load_claims, load_finished_chapters
 
 MIME_TYPE = "application/vnd.symmetry-book.evidence+json"
 _TEST_ID = re.compile(r"tests/[\w/]+\.py::\w+(::\w+)*(\[.*\])?")
@@ -130,14 +130,15 @@ class Evidence:
             f"<div class='evidence-title'><strong>{escape(self.claim.id)} {word}</strong>"
             f" &middot; {escape(self.claim.title)}</div><table class='evidence-table' style='border-collapse:collapse'>"
             f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
-            f"<div class='evidence-foot' style='font-size:.85em'>{escape(self._footer())}</div></div>"
+            f"<div class='evidence-foot' style='font-size:.85em'>{escape(self._run())}"
+            f"<span class='evidence-where'>; {escape(self.function)}; {escape(self.test)}</span></div></div>"
         )
 
-    def _footer(self) -> str:
+    def _run(self) -> str:
         number = self.seeds if isinstance(self.seeds, int) else len(self.seeds)
         time = "" if self.seconds is None else f", {self.seconds:.2g} s"
         seeds = f"{number} seed{'' if number == 1 else 's'}"
-        return f"{seeds}, {self.dtype} on {self.device}{time}; {self.function}; {self.test}"
+        return f"{seeds}, {self.dtype} on {self.device}{time}"
 
 
 _CELL = "text-align:left;padding:.15em .8em .15em 0"
@@ -309,7 +310,7 @@ def _report_line(outcome: Outcome) -> str:
 
 def _html_row(outcome: Outcome) -> str:
     check = outcome.check
-    bound = f"{escape(check.relation)} {check.bound:g}"
+    bound = f"{SIGNS[check.relation]} {check.bound:g}"
     cells = (escape(check.label), f"{outcome.worst:.3g}", bound, f"{outcome.best_control:.3g}")
     return "<tr>" + "".join(f"<td style='{_CELL}'>{cell}</td>" for cell in cells) + "</tr>"
 

@@ -29,6 +29,9 @@ _SHORTEST_ALT = 20
 def style(**overrides: Any) -> Iterator[None]:
     """Draw in the book's style inside a ``with`` block; the old settings come back at its end.
 
+    Figures made inside by ``plt.subplots`` leave pyplot's list at the end of the block, so that a notebook does not
+    show them by itself; hand them to :func:`show`.
+
     Parameters
     ----------
     **overrides
@@ -48,8 +51,13 @@ def style(**overrides: Any) -> Iterator[None]:
         "lines.linewidth": 1.8,
         "savefig.dpi": DPI,
     }
+    import matplotlib.pyplot as plt  # here, so that importing lib chooses no backend
+
+    before = set(plt.get_fignums())
     with matplotlib.rc_context(settings | {key.replace("_", ".", 1): value for key, value in overrides.items()}):
         yield
+    for number in set(plt.get_fignums()) - before:
+        plt.close(number)
 
 
 def show(fig: Figure, *, label: str, caption: str, alt: str) -> None:

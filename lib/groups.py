@@ -10,13 +10,15 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from lib.checks import check_int
+from lib.checks import check_callable, check_int, check_tensor, holds
 
-ENUMERATION_LIMIT = 50_000_000
+ENUMERATION_LIMIT = 50_000_000  # entries of a list of elements
+LARGEST_ORDER = 2**62  # elements are numbered, and added, in 64 bits
 
 
 class Group(ABC):
@@ -28,19 +30,25 @@ class Group(ABC):
         Name for messages and tables, also the group's identity: equal names mean the same group.
     element_shape : tuple of int
         Shape of one element.
+    dtype : torch.dtype
+        Type of the elements.
     """
 
     name: str
     element_shape: tuple[int, ...]
     is_finite: bool
+    dtype: torch.dtype
 
     def __repr__(self) -> str:
+        """Return the name."""
         return self.name
 
     def __eq__(self, other: object) -> bool:
+        """Return whether the names agree."""
         return isinstance(other, Group) and self.name == other.name
 
     def __hash__(self) -> int:
+        """Return the hash of the name."""
         return hash(self.name)
 
     @abstractmethod
@@ -63,6 +71,34 @@ class Group(ABC):
     def sample(self, count: int, generator: torch.Generator | None = None) -> Tensor:
         """Return ``count`` independent elements distributed by the Haar measure."""
 
+    @abstractmethod
+    def contains(self, a: Tensor) -> Tensor:
+        """Return which of the arrays ``a`` are elements of the group, shape of the batch axes."""
+
+    def check(self, name: str, a: Any) -> Tensor:
+        """Return ``a`` if it holds elements of the group, of shape ``(..., *element_shape)``.
+
+        Raises
+        ------
+        TypeError
+            ``a`` is no tensor, or its dtype is of another kind than ``dtype``; ``name`` is the argument's name.
+        ValueError
+            The last axes are not ``element_shape``, or an entry is no element of the group.
+        """
+        self.check_form(name, a)
+        if not holds(self.contains(a)):
+            raise ValueError(f"{name} must hold elements of {self}, got others among shape {tuple(a.shape)}")
+        return a
+
+    def check_form(self, name: str, a: Any) -> Tensor:
+        """Return ``a`` if it has the dtype and the last axes of group elements; raise as :meth:`check` otherwise."""
+        check_tensor(name, a, self.element_shape)
+        inexact = self.dtype.is_floating_point or self.dtype.is_complex
+        alike = a.is_complex() == self.dtype.is_complex and a.is_floating_point() == self.dtype.is_floating_point
+        if not alike or (not inexact and a.dtype != self.dtype):
+            raise TypeError(f"{name} must hold elements of {self}, of dtype {self.dtype}, got {a.dtype}")
+        return a
+
     def unsqueeze(self, g: Tensor, axes: int = 1) -> Tensor:
         """Insert ``axes`` batch axes of size one just in front of the element axes of ``g``."""
         split = g.ndim - len(self.element_shape)
@@ -80,6 +116,7 @@ class FiniteGroup(Group):
 
     order: int
     is_finite = True
+    dtype = torch.int64
 
     @abstractmethod
     def element(self, index: Tensor) -> Tensor:
@@ -89,15 +126,21 @@ class FiniteGroup(Group):
     def index(self, a: Tensor) -> Tensor:
         """Return the numbers of the elements ``a``, the inverse of :meth:`element`."""
 
+    def contains(self, a: Tensor) -> Tensor:
+        """Return which of the vectors ``a`` are elements: those that their number leads back to."""
+        number = self.index(a)
+        inside = (number >= 0) & (number < self.order)
+        return inside & (self.element(torch.where(inside, number, 0)) == a).all(-1)
+
     def identity(self) -> Tensor:
         """Return the neutral element."""
         return self.multiply(self.element(torch.tensor(0)), self.inverse(self.element(torch.tensor(0))))
 
     def chunks(self, size: int = 65536) -> Iterator[Tensor]:
-        """Yield all elements in blocks of at most ``size``, so that a large group never lies in memory at once."""
+        """Return all elements in blocks of at most ``size``, so that a large group never lies in memory at once."""
         check_int("size", size)
-        for start in range(0, self.order, size):
-            yield self.element(torch.arange(start, min(start + size, self.order)))
+        starts = range(0, self.order, size)
+        return (self.element(torch.arange(start, min(start + size, self.order))) for start in starts)
 
     def elements(self) -> Tensor:
         """Return all elements, shape ``(order, *element_shape)``.
@@ -105,10 +148,11 @@ class FiniteGroup(Group):
         Raises
         ------
         ValueError
-            The group has more than ``ENUMERATION_LIMIT`` elements.
+            The list would have more than ``ENUMERATION_LIMIT`` entries.
         """
-        if self.order > ENUMERATION_LIMIT:
-            raise ValueError(f"{self.name} has {self.order} elements; listing is allowed up to {ENUMERATION_LIMIT}")
+        entries = self.order * math.prod(self.element_shape)
+        if entries > ENUMERATION_LIMIT:
+            raise ValueError(f"{self} is too large to list: {entries} entries, allowed are {ENUMERATION_LIMIT}")
         return self.element(torch.arange(self.order))
 
     def class_quadrature(self, degree: int | None = None) -> tuple[Tensor, Tensor]:
@@ -137,7 +181,7 @@ class Cyclic(FiniteGroup):
     """The cyclic group C_n: residues modulo n under addition."""
 
     def __init__(self, n: int) -> None:
-        self.n = self.order = check_int("n", n)
+        self.n = self.order = check_int("n", n, maximum=LARGEST_ORDER)
         self.name, self.element_shape = f"C{n}", (1,)
 
     def multiply(self, a: Tensor, b: Tensor) -> Tensor:
@@ -171,6 +215,10 @@ class Symmetric(FiniteGroup):
         self.n = check_int("n", n, maximum=20)
         self.order = math.factorial(self.n)
         self.name, self.element_shape = f"S{n}", (self.n,)
+
+    def contains(self, a: Tensor) -> Tensor:
+        """Return which vectors list every number from 0 to n − 1 once."""
+        return (a.sort(-1).values == torch.arange(self.n, device=a.device)).all(-1)
 
     def multiply(self, a: Tensor, b: Tensor) -> Tensor:
         """Return ``(ab)(i) = a(b(i))``."""
@@ -230,6 +278,10 @@ class Alternating(Symmetric):
         self.order //= 2
         self.name = f"A{n}"
 
+    def contains(self, a: Tensor) -> Tensor:
+        """Return which vectors are even permutations."""
+        return super().contains(a) & (_parity(a) == 0)
+
     def element(self, index: Tensor) -> Tensor:
         """Return the even one of the two permutations of rank ``2·index`` and ``2·index + 1``."""
         images = super().element(2 * index)
@@ -250,8 +302,15 @@ class Alternating(Symmetric):
         return torch.stack([three, cycle])
 
     def class_quadrature(self, degree: int | None = None) -> tuple[Tensor, Tensor]:
-        """Return all elements with equal weights (cycle types can split into two classes in A_n)."""
-        return FiniteGroup.class_quadrature(self, degree)
+        """Return two permutations per even cycle type, since such a class of S_n can split into two of A_n.
+
+        The two are conjugate by the odd permutation (0 1), hence one from each half where the class splits.
+        """
+        elements, weights = super().class_quadrature(degree)
+        even = _parity(elements) == 0
+        elements, swap = elements[even], super().generators()[0]
+        conjugate = self.multiply(self.multiply(swap, elements), swap)
+        return torch.cat([elements, conjugate]), weights[even].repeat(2)
 
 
 class Quaternion(FiniteGroup):
@@ -261,7 +320,7 @@ class Quaternion(FiniteGroup):
     """
 
     def __init__(self, order: int = 8) -> None:
-        self.order = check_int("order", order, minimum=4)
+        self.order = check_int("order", order, minimum=4, maximum=LARGEST_ORDER)
         if order % 4:
             raise ValueError(f"order must be a multiple of 4, got {order}")
         self.m = order // 4
@@ -270,7 +329,8 @@ class Quaternion(FiniteGroup):
     def multiply(self, a: Tensor, b: Tensor) -> Tensor:
         """Return ``a^k x^e · a^l x^f = a^{k ± l + m·e·f} x^{e+f}``, minus where e = 1."""
         (k, e), (l, f) = a.unbind(-1), b.unbind(-1)
-        return torch.stack(torch.broadcast_tensors((k + (1 - 2 * e) * l + self.m * e * f) % (2 * self.m), (e + f) % 2), -1)
+        k = (k + (1 - 2 * e) * l + self.m * e * f) % (2 * self.m)
+        return torch.stack([k, (e + f) % 2], -1)
 
     def inverse(self, a: Tensor) -> Tensor:
         """Return the inverse: ``a^{−k}``, or ``a^{k+m} x`` for elements with e = 1."""
@@ -305,7 +365,8 @@ class SemidirectProduct(FiniteGroup):
     Raises
     ------
     ValueError
-        ``action`` is not by automorphisms or not a homomorphism on the elements tried (generators and 64 random ones).
+        ``action`` is not by automorphisms or not a homomorphism on the elements tried (generators and 64 random ones),
+        or the order exceeds ``LARGEST_ORDER``.
     """
 
     def __init__(
@@ -313,8 +374,8 @@ class SemidirectProduct(FiniteGroup):
     ) -> None:
         _check_finite_group("normal", normal)
         _check_finite_group("complement", complement)
-        self.normal, self.complement, self.action = normal, complement, action
-        self.order = normal.order * complement.order
+        self.normal, self.complement, self.action = normal, complement, check_callable("action", action)
+        self.order = check_int("order", normal.order * complement.order, maximum=LARGEST_ORDER)
         self.split = normal.element_shape[0]
         self.element_shape = (self.split + complement.element_shape[0],)
         self.name = name
@@ -326,6 +387,8 @@ class SemidirectProduct(FiniteGroup):
         n, m = (torch.cat([N.generators(), N.sample(64, generator)]) for _ in range(2))
         h, k = (torch.cat([H.generators(), H.sample(64, generator)])[:, None] for _ in range(2))
         m = m.flip(0)
+        if not torch.equal(self.action(H.identity(), n), n):
+            raise ValueError(f"action must be by automorphisms of {N}: φ_1(n) differs from n")
         if not torch.equal(self.action(h, N.multiply(n, m)), N.multiply(self.action(h, n), self.action(h, m))):
             raise ValueError(f"action must act by automorphisms of {N}: φ_h(nm) differs from φ_h(n)φ_h(m)")
         k = k.flip(0)
@@ -374,6 +437,11 @@ class DirectProduct(SemidirectProduct):
     def __init__(self, first: FiniteGroup, second: FiniteGroup, name: str = "") -> None:
         super().__init__(first, second, lambda h, n: n.expand(*torch.broadcast_shapes(h.shape[:-1], n.shape[:-1]), -1),
                          name or f"{first}×{second}")
+
+    def class_quadrature(self, degree: int | None = None) -> tuple[Tensor, Tensor]:
+        """Return the pairs of the factors' nodes, with the products of their weights."""
+        (n, v), (h, w) = self.normal.class_quadrature(degree), self.complement.class_quadrature(degree)
+        return self.join(n[:, None], h).flatten(0, 1), (v[:, None] * w).flatten()
 
 
 class Dihedral(SemidirectProduct):

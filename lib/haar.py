@@ -16,6 +16,7 @@ route                     needs                                          cost
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 
@@ -25,8 +26,8 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
-from lib.checks import check_choice, check_tensor
-from lib.groups import FiniteGroup, SemidirectProduct
+from lib.checks import check_callable, check_choice, check_float, check_int, check_tensor
+from lib.groups import FiniteGroup, Group, SemidirectProduct
 from lib.lie import CompactLieGroup
 from lib.representations import Hom, Representation, Restriction
 
@@ -39,9 +40,7 @@ class Projection(ABC):
     """
 
     def __init__(self, representation: Representation) -> None:
-        if not isinstance(representation, Representation):
-            raise TypeError(f"representation must be a Representation, got {type(representation).__name__}")
-        self.representation = representation
+        self.representation = _check_representation("representation", representation)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return Π x.
@@ -49,12 +48,10 @@ class Projection(ABC):
         Raises
         ------
         TypeError, ValueError
-            x is no tensor, has the wrong last axes, is not finite, or is real where ρ is complex.
+            x is no tensor, has the wrong last axes, is integer or not finite, or is real where ρ is complex.
         """
         V = self.representation
-        check_tensor("x", x, V.shape)
-        if V.is_complex and not x.is_complex():
-            raise TypeError(f"x must be complex for the complex representation {V.name}, got {x.dtype}")
+        V.check_vectors("x", x)
         return self._project(x.reshape(*x.shape[: x.ndim - len(V.shape)], V.dim)).reshape(x.shape)
 
     @abstractmethod
@@ -68,12 +65,24 @@ class Projection(ABC):
 
     @property
     def rank(self) -> int:
-        """Dimension of the space of invariants: the trace of Π."""
-        return round(float(torch.trace(self.matrix()).real))
+        """Dimension of the space of invariants."""
+        return len(self.basis())
 
     def basis(self) -> Tensor:
-        """Return an orthonormal basis of the invariants, shape ``(rank, dim)``."""
-        values, vectors = torch.linalg.eigh(self.matrix())
+        """Return an orthonormal basis of the invariants, shape ``(rank, dim)``.
+
+        Raises
+        ------
+        ArithmeticError
+            The matrix is no orthogonal projection (to 1e-6): the elements averaged over are no group, or have wrong
+            weights, or ρ is not unitary.
+        """
+        matrix = self.matrix()
+        defect = max(float((matrix @ matrix - matrix).abs().max()), float((matrix - matrix.mH).abs().max()))
+        if not defect <= 1e-6:
+            name = self.representation.name
+            raise ArithmeticError(f"the average of {name} is no orthogonal projection, the defect is {defect:.1e}")
+        values, vectors = torch.linalg.eigh(matrix)
         return vectors[:, values > 0.5].mT
 
 
@@ -88,7 +97,7 @@ class HaarSum(Projection):
         Nodes and weights; by default all elements of a finite group with weight 1/|G|. With other elements the result
         is the average over those, which need not be a projection.
     chunk
-        Elements used at a time.
+        Elements used at a time, at most; fewer where their images would exceed 2²⁴ entries.
     """
 
     def __init__(
@@ -99,24 +108,21 @@ class HaarSum(Projection):
         chunk: int = 4096,
     ) -> None:
         super().__init__(representation)
-        if elements is None and not isinstance(representation.group, FiniteGroup):
-            raise TypeError(f"elements must be given, {representation.group} is not finite")
-        if elements is not None:
-            weights = _uniform(len(elements)) if weights is None else weights
-            check_tensor("weights", weights, (len(elements),))
-        self.elements, self.weights, self.chunk = elements, weights, chunk
+        if elements is None and weights is not None:
+            raise ValueError("weights must come with elements, got weights alone")
+        self.elements, self.weights = _check_nodes(representation.group, elements, weights)
+        self.chunk = check_int("chunk", chunk)
 
-    def _nodes(self) -> Iterator[tuple[Tensor, Tensor]]:
+    def _nodes(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
         if self.elements is not None:
-            yield from zip(self.elements.split(self.chunk), self.weights.split(self.chunk), strict=True)
-            return
+            return zip(self.elements.split(size), self.weights.split(size), strict=True)
         group = self.representation.group
-        for g in group.chunks(self.chunk):
-            yield g, _uniform(len(g)) * (len(g) / group.order)
+        return ((g, _uniform(len(g)) * (len(g) / group.order)) for g in group.chunks(size))
 
     def _project(self, x: Tensor) -> Tensor:
         total = torch.zeros_like(x)
-        for g, w in self._nodes():
+        entries = x.numel() if self.representation.is_permutation else max(x.numel(), x.shape[-1] ** 2)
+        for g, w in self._nodes(max(1, min(self.chunk, 2**24 // max(entries, 1)))):
             moved = self.representation._apply(self.representation.group.unsqueeze(g, x.ndim - 1), x)
             total = total + torch.tensordot(w.to(x), moved, dims=1)
         return total
@@ -140,7 +146,7 @@ class OrbitMean(Projection):
         super().__init__(representation)
         if not representation.is_permutation:
             raise TypeError(f"representation must be by permutations for orbits, {representation.name} is not")
-        images = representation.permutation(representation.group.generators()).numpy()
+        images = representation._permutation(representation.group.generators()).numpy()
         rows = np.broadcast_to(np.arange(representation.dim), images.shape).ravel()
         graph = coo_array((np.ones(rows.size, dtype=np.int8), (rows, images.ravel())), shape=(representation.dim,) * 2)
         count, labels = connected_components(graph, directed=False)
@@ -154,20 +160,27 @@ class OrbitMean(Projection):
 
     def coordinates(self, x: Tensor) -> Tensor:
         """Return the orbit means of flat vectors, shape ``(..., rank)``: reduced coordinates of the invariants."""
+        return self._coordinates(check_tensor("x", x, (self.representation.dim,), inexact=True))
+
+    def _coordinates(self, x: Tensor) -> Tensor:
         total = x.new_zeros(*x.shape[:-1], self.rank).index_add(-1, self.labels.to(x.device), x)
         return total / self.sizes.to(x)
 
     def embed(self, coordinates: Tensor) -> Tensor:
         """Return the flat invariant vectors with the given orbit values, shape ``(..., dim)``."""
+        return self._embed(check_tensor("coordinates", coordinates, (self.rank,)))
+
+    def _embed(self, coordinates: Tensor) -> Tensor:
         return coordinates[..., self.labels.to(coordinates.device)]
 
     def _project(self, x: Tensor) -> Tensor:
-        return self.embed(self.coordinates(x))
+        return self._embed(self._coordinates(x))
 
     def basis(self) -> Tensor:
         """Return the normalised orbit indicators, shape ``(rank, dim)``."""
-        indicator = torch.nn.functional.one_hot(self.labels, self.rank).mT.to(torch.float64)
-        return indicator / self.sizes.to(torch.float64).sqrt()[:, None]
+        basis = torch.zeros(self.rank, len(self.labels), dtype=torch.float64)
+        basis[self.labels, torch.arange(len(self.labels))] = self.sizes.to(torch.float64).rsqrt()[self.labels]
+        return basis
 
 
 class FourierDiagonal(Projection):
@@ -180,21 +193,47 @@ class FourierDiagonal(Projection):
     Parameters
     ----------
     representation
-        ``Hom`` of two functions spaces on one grid.
+        ``Hom`` of two spaces of functions on one grid.
     grid
         Shape of the grid, ``prod(grid)`` being both dimensions.
     axes
         The grid axes along which the group translates.
+
+    Raises
+    ------
+    TypeError
+        The representation is no ``Hom`` of permutation representations of a finite group.
+    ValueError
+        The grid does not fit the representation, an axis is none of the grid's, or the group does not act on source or
+        target by exactly the translations along these axes.
     """
 
     def __init__(self, representation: Hom, grid: Sequence[int], axes: Sequence[int]) -> None:
         super().__init__(representation)
-        if representation.shape != (int(np.prod(grid)),) * 2:
-            raise ValueError(f"grid {tuple(grid)} must have {representation.shape} entries on both sides")
-        order = int(np.prod([grid[a] for a in axes]))
-        if not isinstance(representation.group, FiniteGroup) or representation.group.order != order:
-            raise ValueError(f"group must be the translations of order {order} along axes {tuple(axes)} of {tuple(grid)}")
-        self.grid, self.axes = tuple(grid), tuple(axes)
+        if not (isinstance(representation, Hom) and representation.is_permutation and representation.group.is_finite):
+            raise TypeError(f"representation must be a Hom of permutations of a finite group, got {representation!r}")
+        self.grid = tuple(check_int("grid", size) for size in grid)
+        if representation.shape != (math.prod(self.grid),) * 2:
+            raise ValueError(f"grid must have as many points as each side of {representation.shape}, got {self.grid}")
+        self.axes = tuple(check_int("axes", a, minimum=0, maximum=len(self.grid) - 1) for a in axes)
+        if len(set(self.axes)) != len(self.axes):
+            raise ValueError(f"axes must be pairwise different, got {self.axes}")
+        for side in (representation.source, representation.target):
+            self._check_translations(side)
+
+    def _check_translations(self, side: Representation) -> None:
+        """Raise unless the generators shift the grid and the images of the origin are all the shifts, each once."""
+        sizes, group = torch.tensor(self.grid), side.group
+        points = torch.cartesian_prod(*[torch.arange(size) for size in self.grid]).reshape(-1, len(self.grid))
+        images = side._permutation(group.generators())
+        shifted = (points + points[images[:, :1]]) % sizes
+        still = [a for a in range(len(self.grid)) if a not in self.axes]
+        origin = side._permutation(group.elements())[:, 0] if group.order <= side.dim else images[:, 0]
+        order = math.prod(self.grid[a] for a in self.axes)
+        exact = group.order == order == len(origin.unique()) and not points[origin][:, still].any()
+        if not (exact and torch.equal(points[images], shifted)):
+            wanted = f"the {order} translations along axes {self.axes} of {self.grid}"
+            raise ValueError(f"group must act on {side.name} by {wanted}, got {group}")
 
     def _project(self, x: Tensor) -> Tensor:
         p, batch = len(self.grid), x.ndim - 1
@@ -206,7 +245,8 @@ class FourierDiagonal(Projection):
             shape = [1] * (2 * p)
             shape[a] = shape[p + a] = self.grid[a]
             hat = hat * torch.eye(self.grid[a], device=x.device).reshape(shape)
-        back = torch.fft.fftn(torch.fft.ifftn(hat, dim=out_axes, norm="ortho"), dim=in_axes, norm="ortho").flatten(batch)
+        back = torch.fft.ifftn(hat, dim=out_axes, norm="ortho")
+        back = torch.fft.fftn(back, dim=in_axes, norm="ortho").flatten(batch)
         return back if x.is_complex() else back.real
 
 
@@ -240,11 +280,11 @@ class NullSpace(Projection):
 
     def __init__(self, representation: Representation, tolerance: float = 1e-9) -> None:
         super().__init__(representation)
-        singular, vectors = torch.linalg.svd(constraints(representation), full_matrices=True)[1:]
+        equations = constraints(representation)
+        equations = torch.cat([equations, equations.new_zeros(representation.dim, representation.dim)])
+        singular, vectors = torch.linalg.svd(torch.linalg.qr(equations, mode="r").R)[1:]
         scale = max(1.0, float(singular.max()))
-        kept = torch.ones(representation.dim, dtype=torch.bool)
-        kept[: len(singular)] = singular < tolerance * scale
-        self.vectors = vectors[kept].conj()
+        self.vectors = vectors[singular < check_float("tolerance", tolerance, minimum=0.0) * scale].conj()
 
     @property
     def rank(self) -> int:
@@ -271,8 +311,8 @@ def projection(representation: Representation, route: str = "auto") -> Projectio
     representation
         A unitary representation; use :class:`~lib.representations.Hom` to project linear maps.
     route
-        ``"sum"``, ``"orbits"``, ``"composition"``, ``"nullspace"``, or ``"auto"``: orbits for permutations, else the sum
-        for finite groups of order up to 256, else the null space.
+        ``"sum"``, ``"orbits"``, ``"composition"``, ``"nullspace"``, or ``"auto"``: orbits for permutations, else the
+        sum for finite groups of order up to 256, else the null space.
 
     Raises
     ------
@@ -282,11 +322,11 @@ def projection(representation: Representation, route: str = "auto") -> Projectio
         The route does not fit the representation.
     """
     check_choice("route", route, ROUTES)
-    if isinstance(representation, Representation) and not representation.is_unitary:
+    if not _check_representation("representation", representation).is_unitary:
         raise ValueError(f"representation must be unitary for an orthogonal projection, {representation.name} is not")
     if route == "auto":
-        group = getattr(representation, "group", None)
-        if getattr(representation, "is_permutation", False):
+        group = representation.group
+        if representation.is_permutation:
             route = "orbits"
         else:
             route = "sum" if isinstance(group, FiniteGroup) and group.order <= 256 else "nullspace"
@@ -296,10 +336,10 @@ def projection(representation: Representation, route: str = "auto") -> Projectio
 
 def constraints(representation: Representation) -> Tensor:
     """Return the stacked matrices ρ(s) − 1 and dρ(X), shape ``(m, dim)``, whose common kernel are the invariants."""
-    group = representation.group
-    blocks = [representation.matrix(group.generators()) - torch.eye(representation.dim)]
+    group = _check_representation("representation", representation).group
+    blocks = [representation._matrix(group.generators()) - torch.eye(representation.dim)]
     if isinstance(group, CompactLieGroup) and group.lie_dimension:
-        blocks.append(representation.derivative(group.lie_algebra()))
+        blocks.append(representation._derivative(group.lie_algebra()))
     return torch.cat(blocks).flatten(0, 1)
 
 
@@ -316,13 +356,19 @@ def invariant_dimension(representation: Representation, degree: int = 8) -> int:
     Raises
     ------
     ArithmeticError
-        The average is not an integer to 1e-6: the character is no character, or ``degree`` is too small.
+        The average is not an integer to 1e-6, or changes when ``degree`` grows by one: the character is no character,
+        or ``degree`` is too small.
     """
-    elements, weights = representation.group.class_quadrature(degree)
-    value = complex((representation.character(elements) * weights).sum())
-    if abs(value - round(value.real)) > 1e-6:
-        raise ArithmeticError(f"the average of the character of {representation.name} is {value:.6g}, not an integer")
-    return round(value.real)
+    group = _check_representation("representation", representation).group
+    values, degree = [], check_int("degree", degree, minimum=0)
+    for d in (degree,) if group.is_finite else (degree, degree + 1):
+        elements, weights = group.class_quadrature(d)
+        values.append(complex((representation._character(elements) * weights).sum()))
+    value = round(values[0].real)
+    if any(abs(v - value) > 1e-6 for v in values):
+        got = f"the average of the character of {representation.name} is {values} at degree {degree} and the next"
+        raise ArithmeticError(f"{got}, not one integer")
+    return value
 
 
 def symmetrize_function(
@@ -332,7 +378,9 @@ def symmetrize_function(
     elements: Tensor | None = None,
     weights: Tensor | None = None,
 ) -> Callable[[Tensor], Tensor]:
-    """Return S_Σ f, the function x ↦ ∫ ρ_target(g)⁻¹ f(ρ_source(g) x) dμ(g) (Birrell et al. 2022, §3; feature averaging).
+    """Return S_Σ f, the function x ↦ ∫ ρ_target(g)⁻¹ f(ρ_source(g) x) dμ(g) (Birrell et al. 2022, §3).
+
+    Also known as feature averaging.
 
     Parameters
     ----------
@@ -341,19 +389,20 @@ def symmetrize_function(
     source, target
         How the group acts on inputs and outputs; ``None`` leaves the output alone.
     elements, weights
-        Nodes and weights for the Haar measure; by default all elements of a finite group.
+        Nodes and weights for the Haar measure; by default all elements of a finite group, with equal weights.
     """
-    group = source.group
-    if elements is None and not isinstance(group, FiniteGroup):
-        raise TypeError(f"elements must be given, {group} is not finite")
-    if target is not None and target.group != group:
+    check_callable("f", f)
+    group = _check_representation("source", source).group
+    if target is not None and _check_representation("target", target).group != group:
         raise ValueError(f"source and target must be representations of one group, got {group} and {target.group}")
-    g = group.elements() if elements is None else elements
-    w = _uniform(len(g)) if weights is None else weights
+    if elements is None and group.is_finite:
+        elements = group.elements()
+    g, w = _check_nodes(group, elements, weights)
 
     def averaged(x: Tensor) -> Tensor:
-        h = group.unsqueeze(g.to(x.device), x.ndim - 1)
-        values = f(source.apply(h, x))
+        source.check_vectors("x", x)
+        h = group.unsqueeze(g.to(x.device), x.ndim - len(source.shape))
+        values = check_tensor("f(x)", f(source.apply(h, x)), inexact=True)
         if target is not None:
             values = target.apply(group.inverse(h), values)
         return torch.tensordot(w.to(values), values, dims=1)
@@ -380,14 +429,40 @@ def symmetrize_measure(
     tuple of Tensor
         Points ``(|G|·n, dim)`` and weights ``(|G|·n,)``.
     """
-    group = representation.group
+    group = _check_representation("representation", representation).group
     if not isinstance(group, FiniteGroup):
         raise TypeError(f"representation must be of a finite group, got {group}")
-    check_tensor("points", points, (None, representation.dim))
-    mass = _uniform(len(points)).to(points) if weights is None else weights
-    check_tensor("weights", mass, (len(points),))
-    images = representation.apply(group.unsqueeze(group.elements()), points)
+    representation.check_vectors("points", points)
+    if points.shape[1:] != (representation.dim,) or not len(points):
+        raise ValueError(f"points must have shape (n, {representation.dim}) with n ≥ 1, got {tuple(points.shape)}")
+    mass = _uniform(len(points)).to(points) if weights is None else _check_weights(weights, len(points))
+    images = representation._apply(group.unsqueeze(group.elements()), points)
     return images.flatten(0, 1), mass.repeat(group.order) / group.order
+
+
+def _check_representation(name: str, value: Representation) -> Representation:
+    if not isinstance(value, Representation):
+        raise TypeError(f"{name} must be a Representation, got {value!r} of type {type(value).__name__}")
+    return value
+
+
+def _check_nodes(group: Group, elements: Tensor | None, weights: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+    """Return nodes of shape ``(n, *element_shape)`` and their weights, by default equal; ``None`` for all elements."""
+    if elements is None:
+        if not group.is_finite:
+            raise TypeError(f"elements must be given, {group} is not finite")
+        return None, None
+    shape = tuple(group.check("elements", elements).shape)
+    if len(shape) != 1 + len(group.element_shape) or not shape[0]:
+        raise ValueError(f"elements must have shape (n, *{group.element_shape}) with n ≥ 1, got {shape}")
+    return elements, _uniform(shape[0]) if weights is None else _check_weights(weights, shape[0])
+
+
+def _check_weights(weights: Tensor, count: int) -> Tensor:
+    check_tensor("weights", weights, (count,), inexact=True)
+    if weights.ndim != 1 or weights.is_complex():
+        raise ValueError(f"weights must be {count} real numbers, got {weights.dtype} of shape {tuple(weights.shape)}")
+    return weights
 
 
 def _uniform(count: int) -> Tensor:

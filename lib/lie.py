@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from lib.checks import check_int
-from lib.groups import Group
+from lib.groups import ENUMERATION_LIMIT, Group
 
 
 class CompactLieGroup(Group):
@@ -45,6 +45,11 @@ class CompactLieGroup(Group):
 
         Exact for characters of representations that occur in tensor powers V^⊗p ⊗ (V*)^⊗q with p + q ≤ degree,
         where V is the defining representation (on a torus: for weights of size at most ``degree``).
+
+        Raises
+        ------
+        ValueError
+            ``degree`` is negative, or the grid of angles would have more than ``ENUMERATION_LIMIT`` matrix entries.
         """
 
 
@@ -64,6 +69,11 @@ class _MatrixGroup(CompactLieGroup):
     def inverse(self, a: Tensor) -> Tensor:
         """Return the conjugate transpose."""
         return a.mH
+
+    def contains(self, a: Tensor) -> Tensor:
+        """Return which matrices are unitary, to half the digits of their dtype."""
+        defect = (a.mH @ a - torch.eye(self.n, dtype=a.dtype, device=a.device)).abs().amax((-2, -1))
+        return defect < torch.finfo(a.dtype).eps ** 0.5
 
     def exp(self, x: Tensor) -> Tensor:
         """Return the matrix exponential."""
@@ -125,6 +135,10 @@ class SpecialOrthogonal(Orthogonal):
         """Return no generators: SO(n) is connected."""
         return _MatrixGroup.generators(self)
 
+    def contains(self, a: Tensor) -> Tensor:
+        """Return which matrices are orthogonal with positive determinant."""
+        return super().contains(a) & (torch.linalg.det(a) > 0)
+
     def sample(self, count: int, generator: torch.Generator | None = None) -> Tensor:
         """Return Haar-distributed rotations: orthogonal ones, the first column negated where the determinant is −1."""
         g = self._gaussian_qr(count, generator)
@@ -157,7 +171,8 @@ class Unitary(_MatrixGroup):
 
     def class_quadrature(self, degree: int) -> tuple[Tensor, Tensor]:
         """Return diagonal matrices on a grid of angles with density ``Π_{j<k} |z_j − z_k|² / n!``."""
-        z = torch.polar(torch.ones(()).double(), _angle_grid(self.n, degree + 2 * self.n))
+        angles = _angle_grid(self.n, check_int("degree", degree, minimum=0) + self.n, self.n**2)
+        z = torch.polar(torch.ones(()).double(), angles)
         weight = _vandermonde((z[:, :, None] - z[:, None, :]).abs() ** 2) / math.factorial(self.n)
         return torch.diag_embed(z), weight / len(z)
 
@@ -172,6 +187,10 @@ class Torus(CompactLieGroup):
     def identity(self) -> Tensor:
         """Return the zero angles."""
         return torch.zeros(self.k, dtype=self.dtype)
+
+    def contains(self, a: Tensor) -> Tensor:
+        """Return that all lists of angles are elements."""
+        return torch.ones(a.shape[:-1], dtype=torch.bool, device=a.device)
 
     def multiply(self, a: Tensor, b: Tensor) -> Tensor:
         """Return the sum of the angles modulo 2π."""
@@ -201,12 +220,15 @@ class Torus(CompactLieGroup):
 
     def class_quadrature(self, degree: int) -> tuple[Tensor, Tensor]:
         """Return the uniform grid with ``degree + 1`` angles in each direction."""
-        grid = _angle_grid(self.k, degree + 1)
+        grid = _angle_grid(self.k, check_int("degree", degree, minimum=0) + 1, self.k)
         return grid, torch.full((len(grid),), 1.0 / len(grid), dtype=self.dtype)
 
 
-def _angle_grid(k: int, points: int) -> Tensor:
-    """Return the grid of ``points`` equidistant angles in each of k directions, shape ``(points**k, k)``."""
+def _angle_grid(k: int, points: int, entries: int) -> Tensor:
+    """Return equidistant angles in k directions, ``(points**k, k)``; each becomes an element of so many entries."""
+    if points**k * entries > ENUMERATION_LIMIT:
+        wanted = f"{points}^{k} nodes of {entries} entries"
+        raise ValueError(f"degree or dimension too large for a quadrature: {wanted}, allowed are {ENUMERATION_LIMIT}")
     angles = 2 * math.pi * torch.arange(points, dtype=torch.float64) / points
     return torch.cartesian_prod(*[angles] * k).reshape(points**k, k)
 
@@ -224,12 +246,9 @@ def _orthogonal_torus(n: int, degree: int, determinant: int) -> tuple[Tensor, Te
     The density is ``Π_{j<k} (2cos θ_j − 2cos θ_k)²`` times ``Π_j (1 − e·cos θ_j)`` for one fixed eigenvalue e, or
     ``Π_j sin² θ_j`` for the pair (+1, −1).
     """
-    if determinant == 1:
-        fixed = [1.0] * (n % 2)
-    else:
-        fixed = [-1.0] if n % 2 else [1.0, -1.0]
-    planes = (n - len(fixed)) // 2
-    theta = _angle_grid(planes, degree + 2 * n + 1) if planes else torch.zeros(1, 0, dtype=torch.float64)
+    fixed = [1.0] * (n % 2) if determinant == 1 else [1.0, -1.0][n % 2 :]
+    planes, degree = (n - len(fixed)) // 2, check_int("degree", degree, minimum=0)
+    theta = _angle_grid(planes, degree + n + 1, n * n) if planes else torch.zeros(1, 0, dtype=torch.float64)
     cosine, sine = theta.cos(), theta.sin()
     weight = _vandermonde((2 * cosine[:, :, None] - 2 * cosine[:, None, :]) ** 2)
     if len(fixed) == 1:

@@ -19,8 +19,10 @@ from typing import Any
 from lib.evidence import MIME_TYPE
 
 BOOK = Path(__file__).resolve().parent.parent / "book"
-# What every kernel of the project runs with, here and under nbval (conftest.py): nothing random, no progress bars.
+# What every kernel of the project runs with, here and under nbval (conftest.py): nothing random, no progress bars, and
+# one thread, for sums in one order.
 KERNEL_ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
     "PYTHONHASHSEED": "0",
     "TQDM_DISABLE": "1",
     "SOURCE_DATE_EPOCH": "0",
@@ -70,6 +72,8 @@ def execute(path: Path, timeout: int = 600) -> bool:
     NotebookFailed
         It cannot be read, a cell fails or takes too long, writes to stderr or shows a path of this machine.
     """
+    import nbformat
+
     stored_text, stored = _read(path)
     notebook = _run(path, copy.deepcopy(stored), timeout)
     for number, (cell, old) in enumerate(zip(notebook.cells, stored.cells, strict=True), start=1):
@@ -80,7 +84,7 @@ def execute(path: Path, timeout: int = 600) -> bool:
                 cell.outputs = old.outputs
     notebook.metadata = {"kernelspec": _KERNELSPEC, "language_info": {"name": "python"}}
     notebook.nbformat, notebook.nbformat_minor = 4, 5
-    text = json.dumps(notebook, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+    text = nbformat.writes(notebook).rstrip() + "\n"
     if text == stored_text:
         return False
     _replace(path, text)

@@ -105,8 +105,8 @@ def moment_deviation(representation: Representation, g: Tensor) -> float:
 def eigen_angles(g: Tensor, seed: int = 0) -> Tensor:
     """Return the angle of one eigenvalue per matrix, drawn at random among those that are not fixed, shape ``(n,)``.
 
-    Angles of complex matrices lie in [0, 2π); real matrices have conjugate pairs, whose angle in [0, π] is returned, and
-    in odd dimension a fixed eigenvalue 1, which is left out.
+    Angles of complex matrices lie in [0, 2π); real matrices have conjugate pairs, whose angle in [0, π] is returned,
+    and in odd dimension a fixed eigenvalue 1, which is left out.
     """
     angles = torch.remainder(torch.linalg.eigvals(g.to(torch.complex128)).angle(), 2 * math.pi)
     if not g.is_complex():
@@ -171,7 +171,7 @@ class HaarCheck:
 
 
 def check_haar(representation: Representation, settings: Settings, sampler: Sampler | None = None) -> HaarCheck:
-    """Examine a sampler: moments of ``g``, ``hg`` and ``gh`` for a random fixed h, laws of eigen-angles, SciPy's samples.
+    """Examine a sampler: moments of g, hg and gh for a random fixed h, laws of eigen-angles, SciPy's samples.
 
     Parameters
     ----------

@@ -53,7 +53,12 @@ class Settings:
 
 def examples() -> dict[str, Hom]:
     """Return the spaces of linear maps on which the projections are examined, by name."""
-    nodes, shifts, turns, both = natural(Symmetric(4)), pixels(translations(4), 4), pixels(Cyclic(4), 4), pixels(motions(4), 4)
+    nodes, shifts, turns, both = (
+        natural(Symmetric(4)),
+        pixels(translations(4), 4),
+        pixels(Cyclic(4), 4),
+        pixels(motions(4), 4),
+    )
     everything, rows = pixels(motions(4, Dihedral(4)), 4), row_shifts(4)
     five, plane, quaternion = natural(Alternating(5)), planar(Dihedral(5)), regular(Quaternion(8))
     space, reflected = vectors(SpecialOrthogonal(3)), vectors(Orthogonal(3))
@@ -90,8 +95,8 @@ def projection_defects(
 ) -> ProjectionDefects:
     """Measure how far Π is from being the orthogonal projection onto the invariants.
 
-    The range is compared with the null space that SciPy finds for the equations ρ(g)x = x, where g runs over generators of
-    a finite group and over three random elements of a Lie group (and the reflection for O(n)): almost surely they
+    The range is compared with the null space that SciPy finds for the equations ρ(g)x = x, where g runs over generators
+    of a finite group and over three random elements of a Lie group (and the reflection for O(n)): almost surely they
     generate a dense subgroup, so neither averaging nor the Lie algebra is involved.
 
     Parameters
@@ -164,7 +169,7 @@ def dimension_table(grid: int) -> list[DimensionRow]:
 
 
 def _stated_motions(n: int) -> int:
-    """Return the number of orbits of quarter turns on Z_n², n even: (n² − 4)/4 orbits of four, two fixed points, one pair."""
+    """Return the number of orbits of quarter turns on Z_n², n even: (n² − 4)/4 of four, two fixed points, a pair."""
     return (n**2 - 4) // 4 + 3
 
 
@@ -182,7 +187,10 @@ def routes(name: str, space: Hom) -> dict[str, Callable[[Tensor], Tensor]]:
     """
     group = space.group
     found: dict[str, Callable[[Tensor], Tensor]] = {"null space": NullSpace(space)}
-    found["sum"] = HaarSum(space) if isinstance(group, FiniteGroup) else RandomWalk(space)
+    if isinstance(group, FiniteGroup):
+        found["sum"] = HaarSum(space)
+    else:
+        found["random walk"] = RandomWalk(space)
     if space.is_permutation:
         found["orbits"] = OrbitMean(space)
     if name.startswith("images, shifts and"):
@@ -195,8 +203,10 @@ def routes(name: str, space: Hom) -> dict[str, Callable[[Tensor], Tensor]]:
     return found
 
 
-def route_disagreement(routes_: dict[str, Callable[[Tensor], Tensor]], space: Hom, seed: int) -> dict[tuple[str, str], float]:
-    """Return the largest |Π_i A − Π_j A| over entries, for every pair of routes and a random A with standard normal entries."""
+def route_disagreement(
+    routes_: dict[str, Callable[[Tensor], Tensor]], space: Hom, seed: int
+) -> dict[tuple[str, str], float]:
+    """Return the largest entry of Π_i A − Π_j A for every pair of routes and a random A with normal entries."""
     dtype = torch.complex128 if space.is_complex else torch.float64
     A = torch.randn(space.shape, dtype=dtype, generator=torch.Generator().manual_seed(seed))
     results = {name: route(A) for name, route in routes_.items()}
@@ -296,7 +306,7 @@ def young_subgroup(k: int, n: int = 10) -> Hom:
     return Hom(nodes * nodes, nodes * nodes)
 
 
-def cost_law(largest_sum: int = 6, repeats: int = 7) -> CostLaw:
+def cost_law(largest_sum: int = 6, repeats: int = 15) -> CostLaw:
     """Time the orbit route against the sum, in the order of the group at fixed size and in the size for S_n.
 
     Parameters
@@ -317,8 +327,14 @@ def cost_law(largest_sum: int = 6, repeats: int = 7) -> CostLaw:
     entry_seconds = [_fastest(lambda T=T: OrbitMean(Hom(T, T)), 3) for T in graphs]
     entries = [n**4 for n in sizes]
     return CostLaw(
-        orders, orbit, naive, _slope(orders, orbit), _slope(orders[: len(naive)], naive),
-        entries, entry_seconds, _slope(entries, entry_seconds),
+        orders,
+        orbit,
+        naive,
+        _slope(orders, orbit),
+        _slope(orders[: len(naive)], naive),
+        entries,
+        entry_seconds,
+        _slope(entries, entry_seconds),
     )
 
 

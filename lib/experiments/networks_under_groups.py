@@ -1,4 +1,4 @@
-"""Chapter *Haar projections*, second half: networks, risks and Hessians under a group (claims H6, H7, H8), and two demos."""
+"""Chapter *Haar projections*, second half: networks, risks and Hessians under a group (H6, H7, H8), and two demos."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ class Network:
     def random_layers(self, generator: torch.Generator) -> list[Tensor]:
         """Return layers with independent normal entries of variance 1/(input dimension)."""
         return [
-            torch.randn(H.shape, generator=generator, dtype=torch.float64) / H.source.dim**0.5 for H in self.layer_spaces
+            torch.randn(H.shape, generator=generator, dtype=torch.float64) / H.source.dim**0.5
+            for H in self.layer_spaces
         ]
 
     def act(self, g: Tensor, layers: Sequence[Tensor]) -> list[Tensor]:
@@ -197,7 +198,9 @@ def hessian_check(network: Network, seed: int, points: int = 12) -> HessianCheck
     )
 
 
-def affine_defect(source: Representation, target: Representation, seed: int, extra: Representation | None = None) -> float:
+def affine_defect(
+    source: Representation, target: Representation, seed: int, extra: Representation | None = None
+) -> float:
     """Compare the projection of an affine map (A, b) with that of its linear embedding [[A, b], [0, 1]].
 
     The group acts on the extra coordinate trivially (DYN Appendix F). The largest difference of entries is returned.
@@ -234,7 +237,7 @@ class LinearDigits:
 
     free: list[float]
     projected: list[float]
-    trained_in_E: list[float]
+    trained_inside: list[float]
 
 
 def linear_digits(seed: int) -> LinearDigits:
@@ -275,8 +278,8 @@ def denoising_errors(
 
     Patches of the cat are corrupted by Gaussian noise; A minimises the squared error of A·noisy against clean patches
     with a small ridge penalty. A is then projected onto maps equivariant under D_4 (a symmetry that photographs nearly
-    have) and under cyclic shifts (which patches do not have: their borders do not match). Errors are mean squared errors
-    per pixel on patches of the coffee cup.
+    have) and under cyclic shifts (which patches do not have: their borders do not match). Errors are mean squared
+    errors per pixel on patches of the coffee cup.
 
     Parameters
     ----------

@@ -1,0 +1,82 @@
+"""The ledger page as Markdown, made from the rows of ``lib.ledger`` and from nothing else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+
+from lib.claims import SIGNS
+from lib.ledger import Record, Row, count_line
+
+_HEADER = ("check", "measured (worst)", "median", "spread", "values", "bound", "broken control (closest)")
+
+
+def group_by_section(rows: Sequence[Row], titles: dict[str, str]) -> Iterator[tuple[str, str, list[Row]]]:
+    """Yield letter, heading and rows of each section; a claim's section is the letters of its id."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(_letters(row), []).append(row)
+    for letters, members in groups.items():
+        yield letters, f"{letters}. {titles[letters]}" if letters in titles else f"Claims {letters}", members
+
+
+def overview_markdown(rows: Sequence[Row]) -> str:
+    """Return the counts, in all and per section."""
+    lines = [f"**{count_line(rows)}.**", "", _line(("section", "claims", "settled", "open", "failed"))]
+    lines.append(_line(["---"] * 5))
+    for letters, _, members in group_by_section(rows, {}):
+        counts = [sum(row.state == state for row in members) for state in ("settled", "open", "failed")]
+        lines.append(_line((f"{{ref}}`{letters} <claims-{letters.lower()}>`", len(members), *counts)))
+    return "\n".join(lines) + "\n"
+
+
+def claim_markdown(row: Row, documents: Collection[str]) -> str:
+    """Return the card of one claim."""
+    claim = row.claim
+    star = " ★ beyond the sources" if claim.beyond_sources else ""
+    where = f"{{doc}}`{claim.chapter}`" if claim.chapter in documents else f"`{claim.chapter}`, not written yet"
+    lines = [f"**{claim.id}** {claim.title} · **{row.state}**{star}", "", claim.statement, ""]
+    lines += [f"*Evidence:* {claim.evidence}", "", f"*Source:* {claim.source}. *Chapter:* {where}.", ""]
+    if claim.checks and not row.records:
+        bounds = [f"{escape(c.label)} {SIGNS[c.relation]} {c.bound:g}" for c in claim.checks.values()]
+        lines.append(f"*Bounds:* {'; '.join(bounds)}.")
+    for record in row.records:
+        lines += ["", *_table(row, record), "", _provenance(record, claim.id), ""]
+    return "\n".join(lines) + "\n"
+
+
+def escape(text: str) -> str:
+    """Return plain text safe inside a Markdown table."""
+    return re.sub(r"([\\`*_{}\[\]<>$|#~])", r"\\\1", text)
+
+
+def _table(row: Row, record: Record) -> list[str]:
+    content = record.content
+    lines = [_line(_HEADER), _line(["---"] * len(_HEADER))]
+    for name, measured in content["measured"].items():
+        check = row.claim.checks.get(name)
+        label = escape(check.label if check else name)
+        numbers = [measured[key] for key in ("worst", "median", "spread", "count")]
+        bound = f"{SIGNS[content['relation'][name]]} {content['bound'][name]:g}"
+        lines.append(_line((label, *numbers, bound, content["control"][name]["worst"])))
+    return lines
+
+
+def _provenance(record: Record, claim_id: str) -> str:
+    content = record.content
+    number = content["seeds"] if isinstance(content["seeds"], int) else len(content["seeds"])
+    parts = [f"{number} seed{'' if number == 1 else 's'}"]
+    parts += [] if content["seconds"] is None else [f"{content['seconds']} s"]
+    parts += [content["device"], content["dtype"]]
+    parts += [f"commit `{record.commit}`"] if record.commit else []
+    link = f"{{evidence}}`{claim_id} {record.chapter}`"
+    return f"{', '.join(parts)}; {link}; {{py:obj}}`{content['function']}`; `{content['test']}`"
+
+
+def _letters(row: Row) -> str:
+    match = re.match(r"[A-Za-z]+", row.claim.id)
+    return match[0] if match else row.claim.id
+
+
+def _line(cells: Sequence[object]) -> str:
+    return "| " + " | ".join(map(str, cells)) + " |"

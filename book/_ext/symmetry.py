@@ -1,0 +1,170 @@
+"""Sphinx extension of the book: captioned code figures, evidence links, the ledger page, launch buttons."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pkgutil
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from docutils.statemachine import StringList
+from external_names import resolve_external
+from figures_and_panels import prepare_notebook
+from ledger_page import claim_markdown, group_by_section, overview_markdown
+from sphinx.addnodes import pending_xref
+from sphinx.application import Sphinx
+from sphinx.config import Config
+from sphinx.util import logging
+from sphinx.util.docutils import SphinxDirective, SphinxRole
+
+from lib.claims import load_claims, load_finished_chapters, load_sections
+from lib.ledger import Row, collect, problems
+
+logger = logging.getLogger(__name__)
+_BARS = re.compile(r"(`[^`]*`)|\|")
+_LINK = "symmetry-claim"
+_GITHUB = re.compile(r"(?:https://github\.com/|git@github\.com:)([\w.-]+/[\w.-]+?)(?:\.git)?/?")
+
+
+class Ledger(SphinxDirective):
+    """``{ledger}``: the register of claims with the evidence that the notebooks store."""
+
+    def run(self) -> list[nodes.Node]:
+        """Return the overview and one section per group of claims."""
+        source = Path(self.env.srcdir)
+        register = source / "claims.yml"
+        notebooks = [Path(self.env.doc2path(name)) for name in sorted(self.env.found_docs)]
+        notebooks = [path for path in notebooks if path.suffix == ".ipynb"]
+        for path in (register, *notebooks):
+            self.env.note_dependency(str(path))
+        rows = collect(notebooks, load_claims(register))
+        for message in problems(rows, load_finished_chapters(register)):
+            logger.warning(message, location=(self.env.docname, self.lineno), type="symmetry", subtype="ledger")
+        result = self._parse(overview_markdown(rows))
+        for letter, title, members in group_by_section(rows, load_sections(register)):
+            result.append(self._section(letter, title, members))
+        return result
+
+    def _section(self, letter: str, title: str, rows: list[Row]) -> nodes.section:
+        section = nodes.section(ids=[f"claims-{letter.lower()}"], names=[f"claims-{letter.lower()}"])
+        section += nodes.title("", title)
+        self.state.document.note_explicit_target(section, section)
+        for row in rows:
+            card = nodes.container(classes=["claim", f"claim-{row.state}"])
+            card["ids"] = [f"claim-{row.claim.id.lower()}"]
+            card += self._parse(claim_markdown(row, self.env.found_docs))
+            section += card
+        return section
+
+    def _parse(self, markdown: str) -> list[nodes.Node]:
+        holder = nodes.Element()
+        self.state.nested_parse(StringList(markdown.splitlines(), source=self.env.docname), 0, holder)
+        return list(holder.children)
+
+
+class Api(SphinxDirective):
+    """``{api} lib``: a section per module of a package, so that none is forgotten."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        """Return the sections."""
+        package = importlib.import_module(self.arguments[0])
+        modules = [info for info in pkgutil.iter_modules(package.__path__) if not info.ispkg]
+        return [self._section(f"{package.__name__}.{info.name}") for info in modules]
+
+    def _section(self, module: str) -> nodes.section:
+        section = nodes.section(ids=[f"api-{module.replace('.', '-')}"], names=[module])
+        section += nodes.title("", module)
+        self.state.document.note_explicit_target(section, section)
+        lines = ["```{eval-rst}", f".. automodule:: {module}", "   :members:", "   :special-members: __call__", "```"]
+        self.state.nested_parse(StringList(lines, source=self.env.docname), 0, section)
+        return section
+
+
+class ClaimLink(SphinxRole):
+    """``{claim}`H2``` links to the claim's row in the ledger, ``{evidence}`H2 chapter``` to its panel in a chapter."""
+
+    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        """Return the link, or a warning for an unknown claim."""
+        claims = load_claims(Path(self.env.srcdir) / "claims.yml")
+        name, _, chapter = self.text.partition(" ")
+        if name not in claims:
+            logger.warning(f"unknown claim {name!r}", location=self.get_location(), type="symmetry", subtype="claim")
+            return [nodes.literal("", self.text)], []
+        text = nodes.inline("", "in the chapter" if chapter else name)
+        anchor = f"evidence-{name.lower()}" if chapter else f"claim-{name.lower()}"
+        link = pending_xref(
+            "", text, refdomain="", reftype=_LINK, reftarget=chapter or "ledger", refdoc=self.env.docname
+        )
+        link["anchor"], link["reftitle"] = anchor, claims[name].title
+        return [link], []
+
+
+def resolve_claim(app: Sphinx, env: Any, node: pending_xref, content: nodes.Node) -> nodes.reference | None:
+    """Point a claim link at its page and anchor."""
+    if node["reftype"] != _LINK:
+        return None
+    uri = f"{app.builder.get_relative_uri(node['refdoc'], node['reftarget'])}#{node['anchor']}"
+    return nodes.reference("", "", content, internal=True, refuri=uri, reftitle=node["reftitle"])
+
+
+def read_notebook(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Turn the image-and-caption pairs of a notebook into figures, and link its evidence."""
+    path = Path(app.env.doc2path(docname))
+    if path.suffix != ".ipynb":
+        return
+    notebook, messages = prepare_notebook(json.loads(source[0]))
+    for message in messages:
+        logger.warning(message, location=docname, type="symmetry", subtype="figure")
+    source[0] = json.dumps(notebook)
+
+
+def tidy_docstring(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Read docstrings as they are meant: ``|G|`` is no substitution, and a property's first line no type."""
+    lines[:] = [_BARS.sub(lambda match: match[1] or r"\|", line) for line in lines]
+    if what == "property" and lines:  # napoleon would read "dimension: a number" as a type and its text
+        lines[0] = lines[0].replace(": ", " – ")
+
+
+def set_repository(app: Sphinx, config: Config) -> None:
+    """Add launch and repository buttons if the checkout's origin is on GitHub, else leave the download button."""
+    command = ["git", "remote", "get-url", "origin"]
+    try:
+        origin = subprocess.run(command, cwd=app.srcdir, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return
+    match = _GITHUB.fullmatch(origin)
+    if match is None:
+        return
+    config.html_theme_options |= {
+        "repository_url": f"https://github.com/{match[1]}",
+        "repository_branch": "main",
+        "path_to_docs": "book",
+        "use_repository_button": True,
+        "use_issues_button": True,
+        "launch_buttons": {
+            "binderhub_url": "https://mybinder.org",
+            "colab_url": "https://colab.research.google.com",
+            "notebook_interface": "jupyterlab",
+        },
+    }
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Register the extension."""
+    app.setup_extension("sphinx.ext.autodoc")
+    app.add_directive("api", Api)
+    app.add_directive("ledger", Ledger)
+    app.add_role("claim", ClaimLink())
+    app.add_role("evidence", ClaimLink())
+    app.connect("config-inited", set_repository)
+    app.connect("source-read", read_notebook)
+    app.connect("autodoc-process-docstring", tidy_docstring, priority=100)  # before napoleon
+    app.connect("missing-reference", resolve_claim)
+    app.connect("missing-reference", resolve_external)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,24 @@
+"""Settings of every test run: how notebooks are executed and compared, and one thread per process."""
+
+from __future__ import annotations
+
+import os
+
+# Before torch is imported: several test processes share the machine.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import pytest
+
+from lib.evidence import MIME_TYPE
+from lib.notebooks import KERNEL_ENVIRONMENT
+
+os.environ.update(KERNEL_ENVIRONMENT)
+
+# A panel's numbers and run time differ between machines; its text line says whether the claim holds, and is compared.
+_NOT_COMPARED = ("text/html", MIME_TYPE)
+
+
+def pytest_collectstart(collector: pytest.Collector) -> None:
+    """Tell nbval which outputs may differ."""
+    if hasattr(collector, "skip_compare"):
+        collector.skip_compare += _NOT_COMPARED

@@ -1,0 +1,320 @@
+"""Data sets of the chapters on training: random graphs, simple shapes, and the MNIST test images.
+
+Graphs and shapes are generated (Nordenfors, Ohlsson, Flinth 2023, D.1 and D.3). MNIST is looked for in the directory that
+the environment variable ``SYMMETRY_DATA`` names (default: ``symmetry-measured`` in the user's cache directory) and
+downloaded to it when missing; what is read is compared with its SHA-256 first.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import math
+import os
+import sys
+import tempfile
+import urllib.error
+import urllib.request
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lib.checks import check_float, check_int
+
+VARIABLE = "SYMMETRY_DATA"
+MIRRORS = (
+    "https://ossci-datasets.s3.amazonaws.com/mnist/",
+    "https://storage.googleapis.com/cvdf-datasets/mnist/",
+)
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """A file of a public data set: its name without ``.gz``, and size and SHA-256 of its uncompressed content."""
+
+    name: str
+    size: int
+    sha256: str
+
+
+MNIST_IMAGES = RemoteFile(
+    "t10k-images-idx3-ubyte", 16 + 10_000 * 784, "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7"
+)
+MNIST_LABELS = RemoteFile(
+    "t10k-labels-idx1-ubyte", 8 + 10_000, "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2"
+)
+
+
+class DataUnavailable(RuntimeError):
+    """Public data could be neither found nor fetched; the message says what to do."""
+
+
+def block_graphs(
+    count: int, nodes: int = 10, within: float = 0.5, across: float = 0.05, seed: int = 0
+) -> tuple[Tensor, Tensor]:
+    """Return graphs of the stochastic block model with two hidden blocks, and whether each is connected (ibid., D.1).
+
+    The nodes are divided at random into two halves. An edge is present with probability ``within`` inside a half and
+    ``across`` between them, independently.
+
+    Parameters
+    ----------
+    count
+        Number of graphs.
+    nodes
+        Number of nodes n, even.
+    within, across
+        Edge probabilities.
+    seed
+        Seed of the generator.
+
+    Returns
+    -------
+    tuple of Tensor
+        Adjacency matrices, shape ``(count, 1, n²)``, float64; labels 0 or 1, shape ``(count,)``, int64.
+    """
+    check_int("count", count)
+    if check_int("nodes", nodes, minimum=2) % 2:
+        raise ValueError(f"nodes must be even for two equal blocks, got {nodes}")
+    within, across = check_float("within", within, 0.0, 1.0), check_float("across", across, 0.0, 1.0)
+    generator = torch.Generator().manual_seed(check_int("seed", seed, minimum=0))
+    block = torch.rand(count, nodes, generator=generator).argsort(-1) < nodes // 2
+    same = block[:, :, None] == block[:, None, :]
+    threshold = torch.where(same, within, across)
+    upper = torch.triu(torch.rand(count, nodes, nodes, generator=generator, dtype=torch.float64) < threshold, 1)
+    adjacency = upper | upper.mT
+    return adjacency.to(torch.float64).reshape(count, 1, -1), connected(adjacency).long()
+
+
+def connected(adjacency: Tensor) -> Tensor:
+    """Return whether graphs given by boolean matrices ``(..., n, n)`` are connected, by exact doubling of paths."""
+    n = adjacency.shape[-1]
+    reach = (adjacency | torch.eye(n, dtype=torch.bool)).to(torch.float64)
+    for _ in range(max(1, math.ceil(math.log2(n)))):
+        reach = (reach @ reach > 0).to(torch.float64)
+    return (reach > 0).flatten(-2).all(-1)
+
+
+def connection_probability(nodes: int = 10, within: float = 0.5, across: float = 0.05) -> float:
+    """Return the exact probability that :func:`block_graphs` yields a connected graph.
+
+    With f(a, b) for blocks of sizes a ≥ 1 and b, summing over the component of one fixed node of the first block:
+    ``1 = Σ_{i,j} C(a−1, i−1) C(b, j) f(i, j) (1−p)^{i(a−i) + j(b−j)} (1−q)^{i(b−j) + j(a−i)}`` (after Gilbert 1959).
+    """
+    p, q, f = 1 - within, 1 - across, {}
+    half = nodes // 2
+    for a in range(1, half + 1):
+        for b in range(half + 1):
+            smaller = [(i, j) for i in range(1, a + 1) for j in range(b + 1) if (i, j) != (a, b)]
+            f[a, b] = 1.0 - sum(
+                math.comb(a - 1, i - 1) * math.comb(b, j) * f[i, j]
+                * p ** (i * (a - i) + j * (b - j)) * q ** (i * (b - j) + j * (a - i))
+                for i, j in smaller
+            )
+    return f[half, half]
+
+
+def polygon_coverage(corners: Tensor, size: int, oversampling: int = 8) -> Tensor:
+    """Return how much of every pixel of the square [−1, 1]² a convex polygon covers.
+
+    Parameters
+    ----------
+    corners
+        Corners in counter-clockwise order, shape ``(..., corners, 2)``; row 0 of the image is y = 1.
+    size
+        Pixels per side.
+    oversampling
+        Test points per pixel side: the coverage is the share of ``oversampling²`` points inside.
+
+    Returns
+    -------
+    Tensor
+        Shape ``(..., size, size)``.
+    """
+    fine = size * check_int("oversampling", oversampling)
+    line = (torch.arange(fine, dtype=corners.dtype) + 0.5) * (2 / fine) - 1
+    x, y = line[None, :], -line[:, None]
+    inside = torch.ones(*corners.shape[:-2], fine, fine, dtype=torch.bool)
+    for a, b in zip(corners.unbind(-2), corners.roll(-1, -2).unbind(-2), strict=True):
+        (ax, ay), (bx, by) = a[..., None, None].unbind(-3), b[..., None, None].unbind(-3)
+        inside &= (bx - ax) * (y - ay) - (by - ay) * (x - ax) >= 0
+    blocks = inside.unflatten(-1, (size, oversampling)).unflatten(-3, (size, oversampling))
+    return blocks.to(corners.dtype).mean((-1, -3))
+
+
+def simple_shapes(count: int, size: int = 14, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Return images of one triangle or pentagon each, and the two masks (ibid., D.3).
+
+    With equal probability an equilateral triangle or a regular pentagon, first corner to the right, of radius uniform in
+    [.7, .8] about a centre uniform in [−.5, .5]², drawn on the canvas [−1, 1]², white on black. The masks mark pixels that
+    are more than half covered; the mask of the absent shape is zero.
+
+    Parameters
+    ----------
+    count
+        Number of images.
+    size
+        Pixels per side.
+    seed
+        Seed of the generator.
+
+    Returns
+    -------
+    tuple of Tensor
+        Images ``(count, 1, size²)`` with values in [0, 1]; masks ``(count, 2, size²)``, triangle first. Both float64.
+    """
+    check_int("count", count)
+    check_int("size", size, minimum=2)
+    generator = torch.Generator().manual_seed(check_int("seed", seed, minimum=0))
+    draw = torch.rand(count, 4, generator=generator, dtype=torch.float64)
+    pentagon, radius, centre = draw[:, 0] < 0.5, 0.7 + 0.1 * draw[:, 1], draw[:, 2:] - 0.5
+    coverage = torch.zeros(count, size, size, dtype=torch.float64)
+    for corners, chosen in ((3, ~pentagon), (5, pentagon)):
+        angle = 2 * math.pi * torch.arange(corners, dtype=torch.float64) / corners
+        unit = torch.stack([angle.cos(), angle.sin()], -1)
+        coverage[chosen] = polygon_coverage(radius[chosen, None, None] * unit + centre[chosen, None], size)
+    mask = (coverage > 0.5).flatten(1)
+    masks = torch.stack([mask & ~pentagon[:, None], mask & pentagon[:, None]], 1)
+    return coverage.flatten(1)[:, None], masks.to(torch.float64)
+
+
+def cache_directory() -> Path:
+    """Return the directory for downloaded data: ``SYMMETRY_DATA``, else a folder in the user's cache directory."""
+    named = os.environ.get(VARIABLE, "").strip()
+    if named:
+        return Path(named).expanduser()
+    if sys.platform == "darwin":
+        base = Path.home() / "Library" / "Caches"
+    elif os.name == "nt":
+        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    else:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return base / "symmetry-measured"
+
+
+def mnist_test(size: int = 14, directory: str | Path | None = None) -> tuple[Tensor, Tensor]:
+    """Return the 10 000 test images of MNIST (LeCun, Cortes, Burges 1998), shrunk by averaging blocks of pixels.
+
+    Parameters
+    ----------
+    size
+        Pixels per side; a divisor of 28.
+    directory
+        Where the files are or shall go; by default :func:`cache_directory`.
+
+    Returns
+    -------
+    tuple of Tensor
+        Images ``(10000, 1, size²)`` with values in [0, 1], float64; labels ``(10000,)``, int64.
+
+    Raises
+    ------
+    DataUnavailable
+        A file is missing and cannot be fetched or stored, or is truncated or altered.
+    """
+    if 28 % check_int("size", size, maximum=28):
+        raise ValueError(f"size must divide 28, got {size}")
+    folder = Path(directory) if directory is not None else cache_directory()
+    images, labels = (read_verified(file, folder, MIRRORS) for file in (MNIST_IMAGES, MNIST_LABELS))
+    pixels = torch.from_numpy(np.frombuffer(images, np.uint8, offset=16).reshape(-1, 28, 28).copy()) / 255.0
+    step = 28 // size
+    small = pixels.double().unflatten(2, (size, step)).unflatten(1, (size, step)).mean((2, 4))
+    return small.reshape(len(small), 1, -1), torch.from_numpy(np.frombuffer(labels, np.uint8, offset=8).astype(np.int64))
+
+
+def read_verified(
+    file: RemoteFile, folder: Path, mirrors: Sequence[str], fetch: Callable[[str], bytes] | None = None
+) -> bytes:
+    """Return the verified content of a file, from the folder or its subfolder ``mnist``, else from a mirror.
+
+    A file that is found is read, compressed or not, and never replaced; one that is fetched is verified in memory and
+    then moved into place whole.
+
+    Parameters
+    ----------
+    file
+        Name, size and checksum.
+    folder
+        The cache directory; made when something is to be stored.
+    mirrors
+        Addresses to which ``<name>.gz`` is appended, tried in order.
+    fetch
+        Reads an address; by default over the network.
+    """
+    for place in (folder, folder / "mnist"):
+        for path in (place / file.name, place / f"{file.name}.gz"):
+            if path.is_file():
+                return _verified(file, _read(path), f"the file {path.name} in the data directory")
+    content, compressed = _download(file, folder, mirrors, fetch or _fetch)
+    _store(folder / f"{file.name}.gz", compressed)
+    return content
+
+
+def _read(path: Path) -> bytes:
+    try:
+        raw = path.read_bytes()
+        return gzip.decompress(raw) if path.suffix == ".gz" else raw
+    except PermissionError:
+        raise DataUnavailable(f"{path.name} in the data directory may not be read; check its permissions") from None
+    except (OSError, EOFError, zlib.error):
+        raise DataUnavailable(
+            f"{path.name} in the data directory is no complete gzip file; delete it and run again to fetch it anew"
+        ) from None
+
+
+def _verified(file: RemoteFile, content: bytes, what: str) -> bytes:
+    if len(content) != file.size:
+        raise DataUnavailable(
+            f"{what} has {len(content)} bytes instead of {file.size}: truncated or another file; "
+            "delete it and run again to fetch it anew"
+        )
+    if hashlib.sha256(content).hexdigest() != file.sha256:
+        raise DataUnavailable(
+            f"{what} does not have the SHA-256 {file.sha256[:12]}…: it has been altered; delete it and run again"
+        )
+    return content
+
+
+def _download(
+    file: RemoteFile, folder: Path, mirrors: Sequence[str], fetch: Callable[[str], bytes]
+) -> tuple[bytes, bytes]:
+    """Return content and compressed content from the first mirror that delivers the right bytes."""
+    reasons = []
+    for mirror in mirrors:
+        try:
+            compressed = fetch(f"{mirror}{file.name}.gz")
+            return _verified(file, gzip.decompress(compressed), "the download"), compressed
+        except (OSError, EOFError, zlib.error, DataUnavailable) as error:
+            reasons.append(f"{mirror}: {str(error) or type(error).__name__}")
+    raise DataUnavailable(
+        f"{file.name} is not in {folder} and could not be downloaded ({'; '.join(reasons)}). Connect to the network, or put "
+        f"{file.name}.gz into a directory and name it in the environment variable {VARIABLE}"
+    )
+
+
+def _fetch(address: str) -> bytes:
+    request = urllib.request.Request(address, headers={"User-Agent": "symmetry-measured"})
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return answer.read()
+
+
+def _store(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all."""
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(content)
+        os.replace(temporary, path)
+    except OSError as error:
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)
+        raise DataUnavailable(
+            f"cannot write to the data directory {path.parent} ({error.strerror}); name a writable one in {VARIABLE}"
+        ) from None

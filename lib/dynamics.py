@@ -1,0 +1,428 @@
+"""Gradient descent on the nominal, the equivariant and the augmented risk, for many runs at once.
+
+The augmented risk of a sampling law ν on the group is R^ν(A) = ∫ E ℓ(Φ_A(gx), gy) dν(g), with ν = Haar measure in
+Nordenfors, Ohlsson, Flinth 2023, eq. (5). Gradients are those of the whole data set, accumulated over parts of any size.
+Augmentation is either exact (the integral over ν) or sampled as there: in every epoch, several passes over the data, one
+element of ν for every mini-batch and pass, independently for every run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from lib.checks import check_choice, check_float, check_int
+from lib.groups import FiniteGroup, Group
+from lib.networks import Network, check_inputs
+from lib.representations import Representation
+
+LISTING_LIMIT = 4096
+
+
+@dataclass(frozen=True)
+class Law:
+    """A probability law on a finite group: the law of a product g_1 g_2 … of independent factors.
+
+    Attributes
+    ----------
+    name : str
+        Name for tables.
+    group : Group
+        The group.
+    factors : tuple of (Tensor, Tensor)
+        Elements ``(m, *element_shape)`` and probabilities ``(m,)`` of every factor; empty for Haar measure on a group too
+        large to list.
+    """
+
+    name: str
+    group: Group
+    factors: tuple[tuple[Tensor, Tensor], ...]
+
+    def __post_init__(self) -> None:
+        for elements, weights in self.factors:
+            if len(elements) != len(weights) or bool((weights < 0).any()) or abs(float(weights.sum()) - 1) > 1e-12:
+                raise ValueError(f"weights of {self.name} must be one probability for each element, with sum 1")
+
+    @property
+    def support(self) -> int | None:
+        """Number of products that can occur, counted with multiplicity; None where they cannot be listed."""
+        sizes = [len(elements) for elements, _ in self.factors]
+        return int(torch.tensor(sizes).prod()) if sizes else None
+
+    def listed(self) -> tuple[Tensor, Tensor]:
+        """Return all products and their probabilities.
+
+        Raises
+        ------
+        ValueError
+            The group is too large to list.
+        """
+        if not self.factors:
+            raise ValueError(f"{self.name} on {self.group} cannot be listed; use a number of passes")
+        elements, weights = self.factors[0]
+        for more, probabilities in self.factors[1:]:
+            elements = self.group.multiply(self.group.unsqueeze(elements), more).flatten(0, 1)
+            weights = (weights[:, None] * probabilities).flatten()
+        return elements, weights
+
+    def sample(self, count: int, generator: torch.Generator) -> Tensor:
+        """Return independent elements, shape ``(count, *element_shape)``."""
+        if not self.factors:
+            return self.group.sample(count, generator)
+        g = None
+        for elements, weights in self.factors:
+            h = elements[torch.multinomial(weights, count, replacement=True, generator=generator)]
+            g = h if g is None else self.group.multiply(g, h)
+        return g
+
+    def average(self, representation: Representation, x: Tensor) -> Tensor:
+        """Return ∫ ρ(g) x dν(g) for x of shape ``(..., *representation.shape)``, factor by factor."""
+        if not self.factors:
+            raise ValueError(f"{self.name} on {self.group} cannot be listed")
+        for elements, weights in reversed(self.factors):
+            total = torch.zeros_like(x)
+            for g, w in zip(elements, weights.tolist(), strict=True):
+                total = total + w * representation.apply(g, x)
+            x = total
+        return x
+
+
+def haar(group: FiniteGroup) -> Law:
+    """Return the Haar measure: all elements equally likely."""
+    if not isinstance(group, FiniteGroup):
+        raise TypeError(f"group must be a FiniteGroup, got {group!r}")
+    if group.order > LISTING_LIMIT:
+        return Law("Haar", group, ())
+    return Law("Haar", group, ((group.elements(), torch.full((group.order,), 1 / group.order, dtype=torch.float64)),))
+
+
+@dataclass(frozen=True)
+class Task:
+    """A network and the data that it is fitted to.
+
+    Attributes
+    ----------
+    network : Network
+        The architecture.
+    inputs : Tensor
+        Shape ``(samples, channels, dim V)``.
+    targets : Tensor
+        Labels ``(samples,)``, or masks ``(samples, channels, dim W)``.
+    batch : int
+        Samples that share one group element in sampled augmentation; must divide the number of samples.
+    """
+
+    network: Network
+    inputs: Tensor
+    targets: Tensor
+    batch: int
+
+    def __post_init__(self) -> None:
+        check_inputs(self.network, self.inputs, self.targets)
+        check_int("batch", self.batch)
+        if len(self.inputs) % self.batch:
+            raise ValueError(f"batch must divide the number of samples {len(self.inputs)}, got {self.batch}")
+
+    @property
+    def batches(self) -> int:
+        """Number of mini-batches."""
+        return len(self.inputs) // self.batch
+
+    def to(self, dtype: torch.dtype, device: torch.device | str = "cpu") -> Task:
+        """Return the task with inputs of another type, on another device."""
+        return replace(self, inputs=self.inputs.to(device, dtype), targets=self.targets.to(device))
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """How a gradient is formed.
+
+    Attributes
+    ----------
+    kind : str
+        ``"nominal"``, ``"equivariant"`` (layers kept in reduced coordinates of E) or ``"augmented"``.
+    law : Law or None
+        The sampling law ν of ``"augmented"``.
+    passes : int or None
+        Passes per epoch with freshly drawn elements; ``None`` integrates over ν exactly.
+    """
+
+    kind: str
+    law: Law | None = None
+    passes: int | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("kind", self.kind, ("nominal", "equivariant", "augmented"))
+        if (self.kind == "augmented") != (self.law is not None):
+            raise ValueError(f"law must be given for 'augmented' and only there, got {self.law!r} for {self.kind!r}")
+        if self.passes is not None:
+            check_int("passes", self.passes)
+
+
+NOMINAL, EQUIVARIANT = Strategy("nominal"), Strategy("equivariant")
+
+
+def augmented(law: Law, passes: int | None = None) -> Strategy:
+    """Return augmentation by ν: sampled in so many passes per epoch, or exact."""
+    return Strategy("augmented", law, passes)
+
+
+@dataclass(frozen=True)
+class View:
+    """Part of the (transformed) data with weights: the risk is Σ weight · loss over all views.
+
+    Attributes
+    ----------
+    x, y : Tensor
+        Inputs and targets with the runs (or 1) as first axis.
+    weights : Tensor
+        Shape ``(runs or 1, samples)``.
+    """
+
+    x: Tensor
+    y: Tensor
+    weights: Tensor
+
+
+def views(task: Task, strategy: Strategy, generators: Sequence[torch.Generator], part: int) -> Iterator[View]:
+    """Yield the data of one epoch in parts of about ``part`` samples per run.
+
+    One generator per run: what a run sees does not depend on the other runs. Where ν has no more elements than there are
+    passes, a batch is used once per *element* and weighted by how often it was drawn, which gives the same gradient.
+    """
+    count = len(task.inputs)
+    if strategy.law is None:
+        yield from _parts(task.inputs[None], task.targets[None], task.inputs.new_full((1, count), 1 / count), part)
+    elif strategy.passes is None:
+        elements, weights = strategy.law.listed()
+        for g, w in zip(elements, weights.tolist(), strict=True):
+            x, y = transformed(task, g)
+            yield from _parts(x[None], y[None], x.new_full((1, count), w / count), part)
+    elif strategy.law.support is not None and strategy.law.support <= strategy.passes:
+        yield from _counted(task, strategy, generators, part)
+    else:
+        yield from _drawn(task, strategy, generators, part)
+
+
+def transformed(task: Task, g: Tensor) -> tuple[Tensor, Tensor]:
+    """Return ρ_X(g) x and ρ_Y(g) y for all data and one element g."""
+    spaces = task.network.architecture.spaces
+    inverse = spaces[0].representation.group.inverse(g)
+    source = spaces[0].representation.permutation(inverse).to(task.inputs.device)
+    if task.targets.ndim == 1:
+        return task.inputs[..., source], task.targets
+    return task.inputs[..., source], task.targets[..., spaces[-1].representation.permutation(inverse).to(source.device)]
+
+
+def _parts(x: Tensor, y: Tensor, weights: Tensor, part: int) -> Iterator[View]:
+    pieces = zip(x.split(part, 1), y.split(part, 1), weights.split(part, 1), strict=True)
+    yield from (View(a, b, w) for a, b, w in pieces)
+
+
+def _counted(task: Task, strategy: Strategy, generators: Sequence[torch.Generator], part: int) -> Iterator[View]:
+    elements, weights = strategy.law.listed()
+    draws = [torch.multinomial(weights.expand(task.batches, -1), strategy.passes, True, generator=g) for g in generators]
+    counts = torch.nn.functional.one_hot(torch.stack(draws), len(elements)).sum(2)
+    share = counts.to(task.inputs) / (strategy.passes * len(task.inputs))
+    for index, g in enumerate(elements):
+        x, y = transformed(task, g)
+        yield from _parts(x[None], y[None], share[..., index].repeat_interleave(task.batch, 1), part)
+
+
+def _drawn(task: Task, strategy: Strategy, generators: Sequence[torch.Generator], part: int) -> Iterator[View]:
+    law, (count, channels, dim) = strategy.law, task.inputs.shape
+    total = strategy.passes * task.batches
+    g = torch.stack([law.group.inverse(law.sample(total, generator)) for generator in generators])
+    spaces = task.network.architecture.spaces
+    source = spaces[0].representation.permutation(g).to(task.inputs.device)
+    masks = task.targets.ndim > 1
+    out_source = spaces[-1].representation.permutation(g).to(task.inputs.device) if masks else source
+    step = max(1, part // task.batch)
+    weights = task.inputs.new_full((1, step * task.batch), 1 / (strategy.passes * count))
+    for first in range(0, total, step):
+        take = torch.arange(first, min(first + step, total), device=source.device)
+        where = (take % task.batches)[:, None] * task.batch + torch.arange(task.batch, device=source.device)
+        x = _gather(task.inputs[where], source[:, take])
+        y = _gather(task.targets[where], out_source[:, take]) if masks else task.targets[where].flatten()[None]
+        yield View(x, y, weights[:, : x.shape[1]])
+
+
+def _gather(values: Tensor, source: Tensor) -> Tensor:
+    """Return values ``(k, batch, c, dim)`` read at ``source`` ``(runs, k, dim)``, shape ``(runs, k·batch, c, dim)``."""
+    shape = (len(source), *values.shape)
+    index = source[:, :, None, None].expand(shape)
+    return torch.gather(values.expand(shape), -1, index).flatten(1, 2)
+
+
+def run_generators(runs: Sequence[int], seed: int) -> list[torch.Generator]:
+    """Return one generator per run number; the streams depend on seed and run number only."""
+    return [torch.Generator().manual_seed(7_000_003 * seed + run) for run in runs]
+
+
+def gradient(
+    task: Task, parameters: Sequence[Tensor], pieces: Iterator[View] | Sequence[View]
+) -> tuple[Tensor, list[Tensor]]:
+    """Return the risk of every run, shape ``(runs,)``, and its gradient in the parameters, accumulated over the views.
+
+    ``parameters`` are dense layers, or reduced coordinates: then the gradient is that of θ ↦ R(A(θ)), orbit sums of ∇R.
+    """
+    leaves = [p.detach().clone(memory_format=torch.contiguous_format).requires_grad_(True) for p in parameters]
+    risk = leaves[0].new_zeros(len(leaves[0]))
+    for view in pieces:
+        losses = (task.network.losses(leaves, view.x, view.y) * view.weights).sum(1)
+        losses.sum().backward()
+        risk += losses.detach()
+    return risk, [leaf.grad for leaf in leaves]
+
+
+@dataclass(frozen=True)
+class History:
+    """What was recorded during training.
+
+    Attributes
+    ----------
+    moved : Tensor
+        ‖A_i − A_i⁰‖ for every layer i, shape ``(epochs + 1, runs, layers)``, float64.
+    off : Tensor
+        ‖(A_i)_{E^⊥}‖, same shape.
+    risk : Tensor
+        The strategy's risk before each step, shape ``(epochs, runs)``.
+    seconds, recording_seconds : float
+        Wall-clock time of the training, and of the measuring of distances within it.
+    """
+
+    moved: Tensor
+    off: Tensor
+    risk: Tensor
+    seconds: float
+    recording_seconds: float
+
+    @property
+    def distance(self) -> Tensor:
+        """‖A − A⁰‖ over all layers, shape ``(epochs + 1, runs)``."""
+        return self.moved.square().sum(-1).sqrt()
+
+    @property
+    def drift(self) -> Tensor:
+        """‖A_{E^⊥}‖ over all layers, shape ``(epochs + 1, runs)``."""
+        return self.off.square().sum(-1).sqrt()
+
+
+def train(
+    task: Task,
+    start: Sequence[Tensor],
+    strategy: Strategy,
+    epochs: int,
+    rate: float,
+    seed: int = 0,
+    runs_at_once: int | None = None,
+    part: int = 512,
+) -> History:
+    """Take full-batch gradient steps from a start in E and record the distances after each.
+
+    What is stored of a run is its displacement A − A⁰ (and A⁰ ∈ E in reduced coordinates), so that small distances are not
+    lost in rounding A itself, in float32 too.
+
+    Parameters
+    ----------
+    task, start
+        The data, and reduced coordinates of A⁰ as from ``Network.start``; they fix dtype and device.
+    strategy
+        How gradients are formed.
+    epochs, rate
+        Number of steps and step size.
+    seed
+        Seed of the augmentation; run r draws from a stream of its own.
+    runs_at_once
+        Runs trained together; by default as many as keep the working set near 64 MiB, at least one.
+    part
+        Samples per run that go through the network together; does not change the result beyond rounding.
+    """
+    check_int("epochs", epochs)
+    check_float("rate", rate, minimum=0.0)
+    runs = len(start[0])
+    size = _runs_at_once(task, runs, part) if runs_at_once is None else check_int("runs_at_once", runs_at_once)
+    pieces = []
+    for first in range(0, runs, size):
+        chunk = [s[first : first + size] for s in start]
+        generators = run_generators(range(first, first + len(chunk[0])), seed)
+        pieces.append(_train_chunk(task, chunk, strategy, epochs, rate, generators, part))
+    joined = {name: torch.cat([getattr(p, name) for p in pieces], dim=1) for name in ("moved", "off", "risk")}
+    return History(**joined, seconds=sum(p.seconds for p in pieces), recording_seconds=sum(p.recording_seconds for p in pieces))
+
+
+def _runs_at_once(task: Task, runs: int, part: int) -> int:
+    widest = max(space.size for space in task.network.architecture.spaces)
+    floats = 3 * task.network.dimension + 2 * widest * min(part, len(task.inputs))
+    return max(1, min(runs, 16 * 2**20 // floats))
+
+
+def _train_chunk(
+    task: Task,
+    start: Sequence[Tensor],
+    strategy: Strategy,
+    epochs: int,
+    rate: float,
+    generators: Sequence[torch.Generator],
+    part: int,
+) -> History:
+    state = (_Reduced if strategy.kind == "equivariant" else _Dense)(task.network, start)
+    moved, off, risks, recording = [], [], [], 0.0
+    begin = time.perf_counter()
+    for epoch in range(epochs + 1):
+        tick = time.perf_counter()
+        distances = state.distances(epoch in (0, epochs))
+        moved.append(distances[0])
+        off.append(distances[1])
+        recording += time.perf_counter() - tick
+        if epoch < epochs:
+            risk, grads = gradient(task, state.parameters(), views(task, strategy, generators, part))
+            state.step(grads, rate)
+            risks.append(risk)
+    seconds = time.perf_counter() - begin
+    return History(torch.stack(moved).double().cpu(), torch.stack(off).double().cpu(), torch.stack(risks).double().cpu(),
+                   seconds, recording)
+
+
+class _Dense:
+    """Layers A = A⁰ + D with dense displacement D."""
+
+    def __init__(self, network: Network, start: Sequence[Tensor]) -> None:
+        self.network, self.start = network, start
+        self.displacement = [torch.zeros_like(a) for a in network.embed(start)]
+
+    def parameters(self) -> list[Tensor]:
+        return [a.add_(d) for a, d in zip(self.network.embed(self.start), self.displacement, strict=True)]
+
+    def step(self, grads: Sequence[Tensor], rate: float) -> None:
+        for d, g in zip(self.displacement, grads, strict=True):
+            d.sub_(g, alpha=rate)
+
+    def distances(self, at_the_ends: bool) -> tuple[Tensor, Tensor]:
+        moved = torch.stack([d.flatten(1).norm(dim=1) for d in self.displacement], dim=1)
+        return moved, self.network.off(self.displacement)
+
+
+class _Reduced:
+    """Layers in E: reduced coordinates θ = θ⁰ + δ; projected descent divides the orbit sums of ∇R by the orbit sizes."""
+
+    def __init__(self, network: Network, start: Sequence[Tensor]) -> None:
+        self.network, self.start = network, start
+        self.displacement = [torch.zeros_like(c) for c in start]
+
+    def parameters(self) -> list[Tensor]:
+        return [a + d for a, d in zip(self.start, self.displacement, strict=True)]
+
+    def step(self, grads: Sequence[Tensor], rate: float) -> None:
+        for d, g, layer in zip(self.displacement, grads, self.network.layers, strict=True):
+            d.sub_(g / layer.mean.sizes.to(g), alpha=rate)
+
+    def distances(self, at_the_ends: bool) -> tuple[Tensor, Tensor]:
+        """Distance from the start; the one from E is 0 by construction, and measured at the first and last epoch."""
+        pairs = zip(self.network.layers, self.displacement, strict=True)
+        moved = torch.stack([layer.reduced_norm(d) for layer, d in pairs], dim=1)
+        return moved, self.network.off(self.network.embed(self.displacement)) if at_the_ends else torch.zeros_like(moved)

@@ -1,0 +1,125 @@
+"""The ledger: which claims of the register are settled by the evidence stored in the notebooks.
+
+``python -m lib.ledger`` prints it; the book's ledger page is made from the same rows.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lib.claims import Claim, load_claims, load_finished_chapters
+from lib.evidence import MIME_TYPE
+
+BOOK = Path(__file__).resolve().parent.parent / "book"
+
+
+@dataclass(frozen=True)
+class Record:
+    """One stored piece of evidence and the chapter whose notebook holds it."""
+
+    chapter: str
+    content: dict[str, Any]
+    commit: str | None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One claim with all evidence for it."""
+
+    claim: Claim
+    records: tuple[Record, ...]
+
+    @property
+    def state(self) -> str:
+        """Return ``"open"`` without evidence, ``"settled"`` if all evidence holds, else ``"failed"``."""
+        if not self.records:
+            return "open"
+        return "settled" if all(record_holds(self.claim, r.content) for r in self.records) else "failed"
+
+
+def record_holds(claim: Claim, content: dict[str, Any]) -> bool:
+    """Whether a stored record settles its claim: it holds, and for the register's present checks and bounds."""
+    bounds = {name: check.bound for name, check in claim.checks.items()}
+    relations = {name: check.relation for name, check in claim.checks.items()}
+    return content.get("holds") is True and content.get("bound") == bounds and content.get("relation") == relations
+
+
+def read_records(path: Path) -> list[Record]:
+    """Return the evidence stored in one notebook, in the order of its cells."""
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    outputs = [output for cell in cells for output in cell.get("outputs", [])]
+    contents = [output["data"][MIME_TYPE] for output in outputs if MIME_TYPE in output.get("data", {})]
+    commit = last_commit(path) if contents else None
+    return [Record(path.stem, content, commit) for content in contents]
+
+
+def last_commit(path: Path) -> str | None:
+    """Return the short name of the last commit that changed a file, ``None`` without git or before the first."""
+    command = ["git", "log", "-1", "--format=%h", "--", path.name]
+    try:
+        answer = subprocess.run(command, cwd=path.parent, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return answer.stdout.strip() or None
+
+
+def collect(notebooks: Iterable[Path], claims: dict[str, Claim]) -> list[Row]:
+    """Return one row per claim, in the register's order, with the evidence found in the notebooks.
+
+    Raises
+    ------
+    ValueError
+        A notebook holds evidence for a claim that is not in the register.
+    """
+    found: dict[str, list[Record]] = {name: [] for name in claims}
+    for path in notebooks:
+        for record in read_records(path):
+            name = record.content.get("id")
+            if name not in found:
+                raise ValueError(f"{path.name} holds evidence for {name!r}, which is not in the register of claims")
+            found[name].append(record)
+    return [Row(claim, tuple(found[name])) for name, claim in claims.items()]
+
+
+def problems(rows: Sequence[Row], finished: Iterable[str]) -> list[str]:
+    """Return one message per claim that breaks the promise of its chapter: failed anywhere, or open where finished."""
+    chapters = set(finished)
+    messages = [f"claim {row.claim.id} is failed: refresh its chapter" for row in rows if row.state == "failed"]
+    for row in rows:
+        if row.state == "open" and row.claim.chapter in chapters:
+            messages.append(f"claim {row.claim.id} is open, but its chapter {row.claim.chapter} is listed as finished")
+    known = {row.claim.chapter for row in rows}
+    return messages + [f"finished chapter {name} has no claims" for name in sorted(chapters - known)]
+
+
+def count_line(rows: Sequence[Row]) -> str:
+    """Return the counts in words, as ``"60 claims: 10 settled, 50 open, 0 failed"``."""
+    states = Counter(row.state for row in rows)
+    return f"{len(rows)} claims: " + ", ".join(f"{states[s]} {s}" for s in ("settled", "open", "failed"))
+
+
+def main() -> int:
+    """Print the ledger; return 1 if a claim breaks the promise of its chapter."""
+    try:
+        rows = collect(sorted(BOOK.glob("*.ipynb")), load_claims())
+        broken = problems(rows, load_finished_chapters())
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 1
+    for row in rows:
+        print(f"{row.claim.id:5} {row.state:8} {row.claim.title}")
+    print(count_line(rows))
+    for message in broken:
+        print(message, file=sys.stderr)
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,180 @@
+"""The book's actions: what they do to pixels, nodes, planes and angles, and what they refuse."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from lib.actions import (
+    motions,
+    natural,
+    on_points,
+    pixels,
+    planar,
+    regular,
+    rotations,
+    row_shifts,
+    sign,
+    translations,
+    trivial,
+    vectors,
+)
+from lib.axioms import assert_representation
+from lib.groups import Alternating, Cyclic, Dihedral, Group, Quaternion, Symmetric
+from lib.lie import Orthogonal, SpecialOrthogonal, Torus, Unitary
+from lib.representations import Representation
+from tests.catalogue import elements
+
+SIZES = (1, 2, 3, 4, 5, 8)
+
+
+def image(size: int) -> torch.Tensor:
+    return torch.arange(size * size, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("turns", [0, 1, 2, 3])
+def test_quarter_turns_are_those_of_numpy(size: int, turns: int) -> None:
+    expected = np.rot90(image(size).reshape(size, size).numpy(), turns).ravel()
+    for V, g in [(pixels(Cyclic(4), size), [turns]), (pixels(Dihedral(4), size), [turns, 0])]:
+        assert V.apply(torch.tensor(g), image(size)).tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_reflection_reverses_the_rows(size: int) -> None:
+    expected = np.flipud(image(size).reshape(size, size).numpy()).ravel()
+    assert pixels(Dihedral(4), size).apply(torch.tensor([0, 1]), image(size)).tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_translations_are_those_of_numpy(size: int) -> None:
+    square = image(size).reshape(size, size).numpy()
+    shift = torch.tensor([1 % size, 2 % size])
+    moved = pixels(translations(size), size).apply(shift, image(size))
+    assert moved.tolist() == np.roll(square, (1, 2), (0, 1)).ravel().tolist()
+    rows = row_shifts(size).apply(shift[:1], image(size))
+    assert rows.tolist() == np.roll(square, 1, 1).ravel().tolist()
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+@pytest.mark.parametrize("point_group", [Cyclic(4), Dihedral(4)], ids=str)
+def test_motions_turn_then_shift(size: int, point_group: Group) -> None:
+    group = motions(size, point_group)
+    V, turn, shift = (pixels(G, size) for G in (group, point_group, translations(size)))
+    g = elements(group, 10)
+    n, h = group.parts(g)
+    expected = shift.apply(n, turn.apply(h, image(size).expand(10, -1)))
+    assert torch.equal(V.apply(g, image(size)), expected)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 6])
+def test_all_pixel_actions(size: int) -> None:
+    for group in (Cyclic(4), Dihedral(4), translations(size), motions(size), motions(size, Dihedral(4))):
+        assert_representation(pixels(group, size))
+
+
+def test_regular_representation_is_left_multiplication() -> None:
+    group = Quaternion(8)
+    assert torch.equal(regular(group).permutation(group.elements()), group.cayley_table())
+
+
+def test_natural_representation_moves_nodes() -> None:
+    V = natural(Symmetric(4))
+    assert V.apply(torch.tensor([1, 2, 3, 0]), torch.tensor([10.0, 20, 30, 40])).tolist() == [40, 10, 20, 30]
+    assert natural(Alternating(4)).group == Alternating(4)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 20])
+def test_signs(n: int) -> None:
+    group = Symmetric(n)
+    g = elements(group, 50)
+    inversions = torch.triu((g[:, :, None] > g[:, None, :]).long(), diagonal=1).sum((1, 2))
+    assert torch.equal(sign(group).matrix(g)[:, 0, 0], 1.0 - 2.0 * (inversions % 2))
+
+
+@pytest.mark.parametrize("group", [Cyclic(1), Cyclic(7), Dihedral(1), Dihedral(6)], ids=str)
+def test_planes(group: Group) -> None:
+    V = planar(group)
+    assert_representation(V)
+    assert torch.linalg.det(V.matrix(group.generators())[0]) == pytest.approx(1.0)
+    angle = 2 * math.pi / group.n
+    assert V.matrix(group.generators())[0, :, 0].tolist() == pytest.approx([math.cos(angle), math.sin(angle)])
+
+
+@pytest.mark.parametrize("group", [Orthogonal(3), SpecialOrthogonal(1), Unitary(2), Torus(2)], ids=str)
+def test_defining_representations(group: Group) -> None:
+    assert_representation(vectors(group))
+    assert_representation(trivial(group, 3))
+
+
+def test_rotations_by_weights() -> None:
+    group = Torus(2)
+    V = rotations(group, torch.tensor([[2, 0], [1, -1], [0, 0]]))
+    angles = torch.tensor([0.3, 0.5], dtype=torch.float64)
+    expected = 2 * (math.cos(0.6) + math.cos(-0.2) + 1)
+    assert float(V.character(angles)) == pytest.approx(expected)
+    assert_representation(V)
+    assert V.matrix(elements(group, 4)[:, None]).shape == (4, 1, 6, 6)
+
+
+def test_induced_actions_on_points() -> None:
+    """S4 on the six edges of the complete graph: unordered pairs, coded by their smaller and larger end."""
+    group = Symmetric(4)
+    edges = torch.combinations(torch.arange(4))
+
+    def move(g: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return torch.gather(g.expand(*g.shape[:-2], len(x), 4), -1, x.expand(*g.shape[:-2], -1, -1)).sort(-1).values
+
+    V = on_points(group, edges, move, "edges")
+    assert_representation(V)
+    assert float((V.character(group.elements()) ** 2).mean()) == 3.0  # orbits of pairs: equal, touching, disjoint
+
+
+GRID = torch.cartesian_prod(torch.arange(3), torch.arange(3))
+C3 = Cyclic(3)
+
+
+@pytest.mark.parametrize(("make", "error", "message"), [
+    (lambda: trivial(3), TypeError, "group must be a Group, got 3"),
+    (lambda: trivial(C3, 0), ValueError, "dim must be at least 1, got 0"),
+    (lambda: regular(Torus(1)), TypeError, "group must be finite for a regular representation, got T1"),
+    (lambda: regular(Symmetric(12)), ValueError, "S12 is too large to list"),
+    (lambda: natural(C3), TypeError, "group must be Symmetric or Alternating, got C3"),
+    (lambda: sign(C3), TypeError, "group must be Symmetric or Alternating, got C3"),
+    (lambda: planar(Symmetric(3)), TypeError, "group must be Cyclic or Dihedral, got S3"),
+    (lambda: vectors(C3), TypeError, "group must be a compact Lie group, got C3"),
+    (lambda: rotations(Unitary(1), torch.eye(1).long()), TypeError, r"group must be a Torus, got U\(1\)"),
+    (lambda: rotations(Torus(2), torch.ones(3, 3).long()), ValueError, r"weights must have shape \(..., any, 2\)"),
+    (lambda: rotations(Torus(2), torch.ones(2, 2)), TypeError, "weights must be integers, got torch.float32"),
+    (lambda: rotations(Torus(2), torch.ones(1, 2, 2).long()), ValueError, "weights must have shape"),
+    (lambda: rotations(Torus(2), torch.ones(0, 2).long()), ValueError, "weights must have shape"),
+    (lambda: translations(0), ValueError, "n must be between 1 and"),
+    (lambda: translations(4, 3), ValueError, "dimension must be between 1 and 2, got 3"),
+    (lambda: motions(4, C3), ValueError, r"point_group must be Cyclic\(4\) or Dihedral\(4\), got C3"),
+    (lambda: motions(4.0), TypeError, "n must be an integer, got 4.0"),
+    (lambda: pixels(C3, 4), ValueError, r"group must be Cyclic\(4\), .*got C3"),
+    (lambda: pixels("C4", 4), ValueError, r"group must be Cyclic\(4\), .*got C4"),
+    (lambda: pixels(translations(3), 4), ValueError, r"group must be .*translations\(4\).*got C3×C3"),
+    (lambda: pixels(Cyclic(4), 0), ValueError, "size must be between 1 and 4096, got 0"),
+    (lambda: pixels(Cyclic(4), 10**6), ValueError, "size must be between 1 and 4096, got 1000000"),
+    (lambda: row_shifts(True), TypeError, "size must be an integer, got True"),
+    (lambda: on_points(C3, GRID.tolist(), lambda g, x: x, "V"), TypeError, "points must be a torch.Tensor, got list"),
+    (lambda: on_points(C3, GRID.double(), lambda g, x: x, "V"), TypeError, "points must be of dtype torch.int64"),
+    (lambda: on_points(C3, GRID - 1, lambda g, x: x, "V"), ValueError, "points must be nonnegative"),
+    (lambda: on_points(C3, GRID[:0], lambda g, x: x, "V"), ValueError, "points must be nonnegative, .* dim ≥ 1"),
+    (lambda: on_points(C3, GRID[None], lambda g, x: x, "V"), ValueError, "points must be .*got shape"),
+    (lambda: on_points(C3, GRID * 2**40, lambda g, x: x, "V"), ValueError, r"points.max\(\) \*\* p must be"),
+    (lambda: on_points(C3, GRID * 0, lambda g, x: x + 0 * g, "V"), ValueError, "points must be pairwise different"),
+    (lambda: on_points(C3, GRID, lambda g, x: x + g, "V"), ValueError, "move must map the points to themselves"),
+    (lambda: on_points(C3, GRID, lambda g, x: x - torch.cat([3 * g, -g], -1), "V"), ValueError, "move must map"),
+    (lambda: on_points(C3, GRID, lambda g, x: 0 * (x + g), "V"), ValueError, "images must return permutations"),
+    (lambda: on_points(C3, GRID, "shift", "V"), TypeError, "move must be a function, got 'shift'"),
+])
+@pytest.mark.usefixtures("as_user")
+def test_refused(make: Callable[[], Representation], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        make()

@@ -1,0 +1,132 @@
+"""The rendered book, looked at in a browser: what a reader sees without a network."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+from playwright.sync_api import Browser
+
+from tests.browser import ROOT, build_book, chromium, launch, serve, toc_pages, visit
+
+WINDOWS = [(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")]
+
+# In the page: formulas without their typeset form, formulas MathJax could not read, and delimiters left in the text.
+MATHS = """() => {
+  const formulas = [...document.querySelectorAll('article .math')];
+  const walker = document.createTreeWalker(document.querySelector('article'), NodeFilter.SHOW_TEXT);
+  let text = '';
+  while (walker.nextNode()) {
+    if (!walker.currentNode.parentElement.closest('pre, code, script, style, mjx-container'))
+      text += walker.currentNode.data;
+  }
+  return {
+    formulas: formulas.length,
+    plain: formulas.filter(f => !f.querySelector('mjx-container')).map(f => f.textContent),
+    broken: [...document.querySelectorAll('[data-mml-node="merror"]')].map(e => e.textContent),
+    raw: text.match(/\\\\[(\\[)\\]]|\\$\\$/g) || [],
+  };
+}"""
+NAMELESS = "() => [...document.images].filter(i => !i.alt.trim()).map(i => i.src)"
+OVERFLOW = "() => document.documentElement.scrollWidth - window.innerWidth"
+BACKGROUND = "() => getComputedStyle(document.body).backgroundColor.match(/\\d+/g).slice(0, 3).map(Number)"
+CARDS = "() => [...document.querySelectorAll('.cell_output img')].map(i => getComputedStyle(i).backgroundColor)"
+
+
+@pytest.fixture(scope="session")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_book(tmp_path_factory.mktemp("book"))
+
+
+@pytest.fixture(scope="session")
+def site(pages: Path) -> Iterator[str]:
+    with serve(pages) as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    chromium()
+    with launch() as browser:
+        yield browser
+
+
+def test_the_book_builds_without_warnings(pages: Path) -> None:
+    assert {f"{name}.html" for name in toc_pages()} <= {path.name for path in pages.iterdir()}
+
+
+@pytest.mark.parametrize("name", toc_pages())
+@pytest.mark.parametrize(("width", "theme"), WINDOWS)
+def test_page(site: str, browser: Browser, name: str, width: int, theme: str) -> None:
+    with visit(browser, f"{site}/{name}.html", width, theme) as seen:
+        maths = seen.page.evaluate(MATHS)
+        assert maths["plain"] == maths["broken"] == maths["raw"] == []
+        assert seen.page.evaluate(NAMELESS) == []
+        assert seen.page.evaluate(OVERFLOW) <= 0
+        red, green, blue = seen.page.evaluate(BACKGROUND)
+        assert red + green + blue < 200 if theme == "dark" else red + green + blue > 700
+        assert theme == "light" or set(seen.page.evaluate(CARDS)) <= {"rgb(255, 255, 255)"}
+        assert seen.errors == seen.outside == seen.missing == []
+
+
+def test_the_chapters_show_what_they_promise(site: str, browser: Browser) -> None:
+    """The checks above would also pass on empty pages."""
+    counts = dict.fromkeys(("article .math", ".cell_output figure img", ".evidence-settled", ".solution"), 0)
+    for name in toc_pages():
+        with visit(browser, f"{site}/{name}.html") as seen:
+            for selector in counts:
+                counts[selector] += seen.page.locator(selector).count()
+    assert min(counts.values()) > 0, counts
+
+
+def test_search_finds_haar(site: str, browser: Browser) -> None:
+    with visit(browser, f"{site}/search.html?q=Haar") as seen:
+        seen.page.wait_for_selector("#search-results li a")
+        found = seen.page.locator("#search-results li a").all_inner_texts()
+        assert any("Haar" in text for text in found)
+        seen.page.wait_for_function("document.querySelector('#search-results').innerText.includes('Haar measure')")
+        assert seen.errors == seen.outside == []
+
+
+def test_solutions_unfold(site: str, pages: Path, browser: Browser) -> None:
+    unfolded = 0
+    for path in [path for path in pages.glob("*.html") if 'class="solution' in path.read_text()]:
+        with visit(browser, f"{site}/{path.name}") as seen:
+            for solution in seen.page.locator(".solution.toggle").all():
+                body = solution.locator(".solution-content, section").first
+                assert not body.is_visible()
+                solution.locator(".toggle-button").first.click()
+                body.wait_for(state="visible")
+                unfolded += 1
+    assert unfolded > 0
+
+
+def test_the_theme_switch(site: str, browser: Browser) -> None:
+    with visit(browser, f"{site}/ledger.html") as seen:
+        backgrounds = set()
+        for _ in range(3):
+            seen.page.locator("button.theme-switch-button").first.click()
+            backgrounds.add(tuple(seen.page.evaluate(BACKGROUND)))
+        assert len(backgrounds) == 2
+
+
+def test_every_module_has_its_api_section(pages: Path) -> None:
+    text = (pages / "api.html").read_text() + (pages / "api_experiments.html").read_text()
+    paths = [path.relative_to(ROOT).with_suffix("") for path in (ROOT / "lib").rglob("[a-z]*.py")]
+    assert [path for path in paths if f'id="module-{".".join(path.parts)}"' not in text] == []
+
+
+def test_links_within_the_book_arrive(pages: Path) -> None:
+    """Panels, ledger, theorems and API pages refer to each other by anchors: each of them has to exist."""
+    texts = {path.name: path.read_text() for path in pages.glob("*.html")}
+    anchors = {name: set(re.findall(r"""\bid=["']([^"']+)["']""", text)) for name, text in texts.items()}
+    lost = []
+    for name, text in texts.items():
+        for page, anchor in re.findall(r'class="reference internal" href="([\w.-]*)#([^"]+)"', text):
+            if unquote(anchor) not in anchors.get(page or name, set()):
+                lost.append(f"{name} -> {page}#{anchor}")
+    assert lost == []
+    assert re.search(r'href="\w+.html#evidence-h1"', texts["ledger.html"])

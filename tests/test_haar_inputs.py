@@ -1,0 +1,129 @@
+"""What the Haar projections refuse: every message names the argument, what came and what is allowed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import jaxtyping
+import pytest
+import torch
+
+from lib.actions import natural, pixels, planar, regular, row_shifts, translations, vectors
+from lib.groups import Cyclic, Dihedral, Symmetric
+from lib.haar import (
+    Composition,
+    FourierDiagonal,
+    HaarSum,
+    NullSpace,
+    OrbitMean,
+    constraints,
+    invariant_dimension,
+    projection,
+)
+from lib.lie import SpecialOrthogonal, Torus
+from lib.representations import Hom, PermutationRepresentation
+from tests.catalogue import phase, shear
+
+PLANE, SPACE, NODES = planar(Dihedral(4)), vectors(SpecialOrthogonal(3)), natural(Symmetric(4))
+SHIFTS = Hom(row_shifts(3), row_shifts(3))
+IMAGES = Hom(pixels(translations(2), 2), pixels(translations(2), 2))
+TURNS = Hom(pixels(Cyclic(4), 2), pixels(Cyclic(4), 2))
+# C4 acting on four points by even shifts only: translations, but not all of them
+EVEN = PermutationRepresentation(Cyclic(4), 4, lambda g: (torch.arange(4) + 2 * g) % 4, "even")
+
+
+@pytest.mark.parametrize(("make", "error", "message"), [
+    (lambda: projection("foo"), TypeError, "representation must be a Representation, got 'foo' of type str"),
+    (lambda: projection(Cyclic(4)), TypeError, "representation must be a Representation, got C4"),
+    (lambda: projection(None), TypeError, "representation must be a Representation, got None"),
+    (lambda: projection(PLANE, "fast"), ValueError, r"route must be one of \['auto', 'sum', .*\], got 'fast'"),
+    (lambda: projection(PLANE, None), ValueError, "route must be one of .*got None"),
+    (lambda: projection(shear(Cyclic(2))), ValueError, "representation must be unitary .*shear is not"),
+    (lambda: Hom(NODES, PLANE), ValueError, r"source and target must be .* got \['S4', 'D4'\]"),
+    (lambda: projection(PLANE, "orbits"), TypeError, "representation must be by permutations for orbits"),
+    (lambda: projection(NODES, "composition"), TypeError, "group must be a SemidirectProduct .*got S4"),
+    (lambda: projection(SPACE, "sum"), TypeError, r"elements must be given, SO\(3\) is not finite"),
+    (lambda: OrbitMean(4), TypeError, "representation must be a Representation, got 4"),
+    (lambda: Composition("x"), TypeError, "representation must be a Representation"),
+    (lambda: NullSpace(PLANE, tolerance=-1.0), ValueError, "tolerance must be a finite number"),
+    (lambda: NullSpace(PLANE, tolerance=math.nan), ValueError, "tolerance must be a finite number"),
+    (lambda: NullSpace(PLANE, tolerance="tiny"), TypeError, "tolerance must be a real number, got 'tiny'"),
+    (lambda: HaarSum(PLANE, chunk=0), ValueError, "chunk must be at least 1, got 0"),
+    (lambda: HaarSum(PLANE, chunk=2.5), TypeError, "chunk must be an integer"),
+    (lambda: HaarSum(PLANE, weights=torch.ones(8) / 8), ValueError, "weights must come with elements"),
+    (lambda: HaarSum(PLANE, torch.tensor([[4, 0]])), ValueError, "elements must hold elements of D4"),
+    (lambda: HaarSum(PLANE, torch.tensor([[1, 0, 0]])), ValueError, r"elements must have shape \(..., 2\)"),
+    (lambda: HaarSum(PLANE, torch.tensor([1, 0])), ValueError, r"elements must have shape \(n"),
+    (lambda: HaarSum(PLANE, torch.zeros(0, 2).long()), ValueError, "n ≥ 1"),
+    (lambda: HaarSum(PLANE, [[0, 0]]), TypeError, "elements must be a torch.Tensor, got list"),
+    (lambda: HaarSum(SPACE, torch.ones(2, 3, 3)), ValueError, r"elements must hold elements of SO\(3\)"),
+    (lambda: HaarSum(PLANE, torch.tensor([[1, 0]]), torch.ones(2)), ValueError, r"weights must have shape \(..., 1\)"),
+    (lambda: HaarSum(PLANE, torch.tensor([[1, 0]]), torch.ones(1, 1)), ValueError, "weights must be 1 real numbers"),
+    (lambda: HaarSum(PLANE, torch.tensor([[1, 0]]), torch.ones(1) * 1j), ValueError, "weights must be 1 real numbers"),
+    (lambda: HaarSum(PLANE, torch.tensor([[1, 0]]), [1.0]), TypeError, "weights must be a torch.Tensor"),
+    (lambda: constraints(3), TypeError, "representation must be a Representation, got 3"),
+    (lambda: invariant_dimension("T2"), TypeError, "representation must be a Representation, got 'T2'"),
+    (lambda: invariant_dimension(SPACE, degree=-1), ValueError, "degree must be at least 0, got -1"),
+    (lambda: invariant_dimension(SPACE, degree=None), TypeError, "degree must be an integer, got None"),
+    (lambda: invariant_dimension(regular(Cyclic(3)), degree=8.5), TypeError, "degree must be an integer, got 8.5"),
+    (lambda: FourierDiagonal(pixels(translations(2), 2), (2, 2), (0, 1)), TypeError, "representation must be a Hom"),
+    (lambda: FourierDiagonal(Hom(PLANE, PLANE), (2,), (0,)), TypeError, "must be a Hom of permutations"),
+    (lambda: FourierDiagonal(SHIFTS, (4, 4), (1,)), ValueError, r"grid must have .*\(9, 9\), got \(4, 4\)"),
+    (lambda: FourierDiagonal(SHIFTS, (3, 3.0), (1,)), TypeError, "grid must be an integer, got 3.0"),
+    (lambda: FourierDiagonal(SHIFTS, (3, 3), (2,)), ValueError, "axes must be between 0 and 1, got 2"),
+    (lambda: FourierDiagonal(SHIFTS, (3, 3), (-1,)), ValueError, "axes must be between 0 and 1, got -1"),
+    (lambda: FourierDiagonal(IMAGES, (2, 2), (1, 1)), ValueError, "axes must be pairwise different"),
+    (lambda: FourierDiagonal(SHIFTS, (3, 3), (0,)), ValueError, r"group must act on .* 3 translations along .* \(0,\)"),
+    (lambda: FourierDiagonal(SHIFTS, (3, 3), (0, 1)), ValueError, "group must act on .* 9 translations"),
+    (lambda: FourierDiagonal(TURNS, (2, 2), (0, 1)), ValueError, "group must act on .* translations .*, got C4"),
+    (lambda: FourierDiagonal(Hom(EVEN, EVEN), (4,), (0,)), ValueError, "group must act on even by the 4 translations"),
+])
+@pytest.mark.usefixtures("as_user")
+def test_constructions(make: Callable[[], object], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        make()
+
+
+PROJECTIONS = [projection(PLANE, route) for route in ("sum", "composition", "nullspace")]
+
+
+@pytest.mark.parametrize(("x", "error", "message"), [
+    ([1.0, 2.0], TypeError, "x must be a torch.Tensor, got list"),
+    (torch.ones(3), ValueError, r"x must have shape \(..., 2\), got \(3,\)"),
+    (torch.tensor(1.0), ValueError, r"x must have shape \(..., 2\), got \(\)"),
+    (torch.zeros(0), ValueError, r"x must have shape \(..., 2\), got \(0,\)"),
+    (torch.tensor([1, 2]), TypeError, "x must be of a floating-point or complex dtype, got torch.int64"),
+    (torch.tensor([True, False]), TypeError, "x must be of a floating-point or complex dtype, got torch.bool"),
+    (torch.tensor([1.0, math.nan]), ValueError, "x must be finite"),
+    (torch.tensor([math.inf, 0.0]), ValueError, "x must be finite"),
+])
+@pytest.mark.parametrize("P", PROJECTIONS, ids=lambda P: type(P).__name__)
+@pytest.mark.usefixtures("as_user")
+def test_arguments(P: Callable, x: object, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        P(x)
+
+
+@pytest.mark.usefixtures("as_user")
+def test_other_arguments() -> None:
+    with pytest.raises(TypeError, match=r"x must be complex for the complex representation χ1, got torch\.float32"):
+        projection(phase(Cyclic(6), 1))(torch.ones(1))
+    P = OrbitMean(Hom(NODES, NODES))
+    with pytest.raises(ValueError, match=r"x must have shape \(..., 4, 4\), got \(16,\)"):
+        P(torch.ones(16))
+    with pytest.raises(ValueError, match=r"x must have shape \(..., 16\), got \(4, 4\)"):
+        P.coordinates(torch.ones(4, 4))
+    with pytest.raises(ValueError, match=r"coordinates must have shape \(..., 2\), got \(3,\)"):
+        P.embed(torch.ones(3))
+
+
+def test_real_maps_accept_complex_vectors() -> None:
+    x = torch.tensor([1.0 + 1j, 2.0])
+    assert all(torch.allclose(P(x), torch.zeros(2, dtype=x.dtype), atol=1e-7) for P in PROJECTIONS)
+
+
+def test_signatures_are_checked_in_tests() -> None:
+    """Without the fixture ``as_user`` the import hook of conftest.py is at work."""
+    with pytest.raises(jaxtyping.TypeCheckError):
+        Torus("1")

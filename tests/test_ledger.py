@@ -1,0 +1,240 @@
+"""The ledger: rows from stored evidence only, and a build that fails when a finished chapter breaks its promise."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from external_names import external_page
+from figures_and_panels import prepare_notebook
+from ledger_page import claim_markdown, escape, overview_markdown
+
+from lib import ledger
+from lib.evidence import MIME_TYPE, evaluate, load_claims, load_finished_chapters
+from lib.ledger import collect, count_line, problems, read_records
+
+ROOT = Path(__file__).parent.parent
+REGISTER = """
+finished_chapters: []
+sections: {T: Toys}
+claims:
+  - id: T1
+    source: a paper
+    title: A toy
+    statement: "small $x$ is small"
+    evidence: residuals
+    beyond_sources: true
+    chapter: ideas
+    checks: {small: {relation: "<=", bound: 1.0e-6, label: "size |x|"}}
+  - {id: T2, source: s, title: Another, statement: u, evidence: e, chapter: later, checks: {}}
+"""
+CONFIGURATION = """
+project, extensions, html_theme = "toy", ["myst_nb", "sphinx_design", "symmetry"], "basic"
+nb_execution_mode, myst_enable_extensions = "off", ["dollarmath", "colon_fence"]
+numfig, exclude_patterns, include_patterns = True, ["_build"], ["*.md", "*.ipynb"]
+"""
+
+
+def evidence_output(tmp_path: Path, measured: float = 1e-9) -> dict[str, Any]:
+    evidence = evaluate(
+        "T1",
+        {"small": [measured, 1e-10]},
+        {"small": 0.5},
+        seeds=2,
+        seconds=0.5,
+        function="lib.evidence.evaluate",
+        test="tests/test_ledger.py::test_states",
+        claims=load_claims(register(tmp_path)),
+    )
+    data = {"text/plain": evidence.text(), "text/html": evidence.html(), MIME_TYPE: evidence.record()}
+    return {"output_type": "display_data", "metadata": {}, "data": data}
+
+
+def image_output(**texts: str) -> dict[str, Any]:
+    pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNkYAAAAAYAAjCB0C8AAAAASUVORK5CYII="
+    return {"output_type": "display_data", "metadata": {"image/png": texts}, "data": {"image/png": pixel}}
+
+
+def caption_output() -> dict[str, Any]:
+    metadata = {"symmetry": {"role": "caption"}}
+    return {"output_type": "display_data", "metadata": metadata, "data": {"text/markdown": "**Figure.** A dot."}}
+
+
+def register(folder: Path, text: str = REGISTER) -> Path:
+    path = folder / "claims.yml"
+    path.write_text(text)
+    return path
+
+
+def notebook(folder: Path, *outputs: dict[str, Any], name: str = "ideas") -> Path:
+    code = {"cell_type": "code", "id": "a", "metadata": {}, "execution_count": 1, "source": "x = 1"}
+    cells = [{"cell_type": "markdown", "id": "b", "metadata": {}, "source": "# Ideas"}, code | {"outputs": [*outputs]}]
+    metadata = {"language_info": {"name": "python"}}
+    path = folder / f"{name}.ipynb"
+    path.write_text(json.dumps({"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}))
+    return path
+
+
+def rows(tmp_path: Path, *outputs: dict[str, Any]) -> list[ledger.Row]:
+    return collect([notebook(tmp_path, *outputs)], load_claims(register(tmp_path)))
+
+
+def test_states(tmp_path: Path) -> None:
+    good, bad = evidence_output(tmp_path), evidence_output(tmp_path, measured=1.0)
+    assert [row.state for row in rows(tmp_path)] == ["open", "open"]
+    assert [row.state for row in rows(tmp_path, good)] == ["settled", "open"]
+    assert [row.state for row in rows(tmp_path, good, bad)] == ["failed", "open"]
+    assert count_line(rows(tmp_path, good)) == "2 claims: 1 settled, 1 open, 0 failed"
+
+
+@pytest.mark.parametrize(("old", "new"), [("1.0e-6", "1.0e-8"), ('"<="', '"<"'), ("{small:", "{tiny:")])
+def test_evidence_for_an_older_bound_does_not_count(tmp_path: Path, old: str, new: str) -> None:
+    path = notebook(tmp_path, evidence_output(tmp_path))
+    changed = load_claims(register(tmp_path, REGISTER.replace(old, new)))
+    assert collect([path], changed)[0].state == "failed"
+
+
+def test_unknown_claims_are_refused(tmp_path: Path) -> None:
+    output = evidence_output(tmp_path)
+    output["data"][MIME_TYPE]["id"] = "T9"
+    with pytest.raises(ValueError, match=r"ideas.ipynb holds evidence for 'T9'"):
+        rows(tmp_path, output)
+
+
+def test_finished_chapters(tmp_path: Path) -> None:
+    good, bad = rows(tmp_path, evidence_output(tmp_path)), rows(tmp_path, evidence_output(tmp_path, measured=1.0))
+    assert problems(good, []) == problems(good, ["ideas"]) == []
+    assert problems(good, ["later"]) == ["claim T2 is open, but its chapter later is listed as finished"]
+    assert problems(bad, []) == ["claim T1 is failed: refresh its chapter"]
+    assert problems(good, ["never"]) == ["finished chapter never has no claims"]
+
+
+def test_records_have_provenance(tmp_path: Path) -> None:
+    path = notebook(tmp_path, evidence_output(tmp_path))
+    assert read_records(path)[0].commit is None
+    for command in (["init", "-q"], ["add", "."], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "x"]):
+        subprocess.run(["git", *command], cwd=tmp_path, check=True)
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=tmp_path, check=True, capture_output=True, text=True)
+    record = read_records(path)[0]
+    assert record.chapter == "ideas"
+    assert record.commit
+    assert head.stdout.startswith(record.commit)
+
+
+def test_markdown(tmp_path: Path) -> None:
+    found = rows(tmp_path, evidence_output(tmp_path))
+    card = claim_markdown(found[0], {"ideas"})
+    for piece in (
+        "**T1** A toy · **settled** ★",
+        "small $x$ is small",
+        "{doc}`ideas`",
+        r"size \|x\|",
+        "≤ 1e-06",
+        "0.5",
+    ):
+        assert piece in card
+    assert "2 seeds, 0.5 s, cpu, float64; {evidence}`T1 ideas`; {py:obj}`lib.evidence.evaluate`;" in card
+    assert "not written yet" in claim_markdown(found[1], {"ideas"})
+    assert "| 2 | 1 | 1 | 0 |" in overview_markdown(found)
+    assert escape("Π* − |G|_n") == r"Π\* − \|G\|\_n"
+
+
+def test_figures_and_panels_get_their_own_cells(tmp_path: Path) -> None:
+    dot = {"alt": "One black dot in the middle.", "caption": "A dot.", "label": "fig-dot"}
+    stream = {"output_type": "stream", "name": "stdout", "text": "hello"}
+    second = image_output(**dot | {"label": "fig-dot-2"})
+    outputs = [stream, image_output(**dot), caption_output(), second, caption_output(), evidence_output(tmp_path)]
+    content = json.loads(notebook(tmp_path, *outputs, stream).read_text())
+    cells = prepare_notebook(content)[0]["cells"][1:]
+    kinds = [[next(iter(o.get("data", o))) for o in c["outputs"]] for c in cells if c["cell_type"] == "code"]
+    assert kinds == [["output_type"], ["image/png"], ["image/png"], ["text/html"], ["output_type"]]
+    assert cells[1]["metadata"]["mystnb"]["figure"] == {"caption": "A dot.", "name": "fig-dot"}
+    assert cells[1]["metadata"]["mystnb"]["image"] == {"alt": dot["alt"]}
+    assert ["remove-input" in c["metadata"].get("tags", []) for c in cells[:3]] == [False, True, True]
+    assert "id='evidence-t1'" in cells[3]["outputs"][0]["data"]["text/html"]
+    assert "{claim}`T1`" in cells[4]["source"]
+    assert content == json.loads((tmp_path / "ideas.ipynb").read_text())
+
+
+def build(folder: Path) -> subprocess.CompletedProcess:
+    (folder / "conf.py").write_text(CONFIGURATION)
+    (folder / "index.md").write_text("# Toy\n\n```{toctree}\nideas\nledger\n```\n")
+    (folder / "ledger.md").write_text("# Ledger\n\nSee {claim}`T1`.\n\n```{ledger}\n```\n")
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-E", ".", "_build"]
+    environment = {"PYTHONPATH": f"{ROOT}:{ROOT / 'book' / '_ext'}", "PATH": str(Path(shutil.which("git")).parent)}
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, env=environment)
+
+
+def test_the_build_accepts_a_good_book(tmp_path: Path) -> None:
+    register(tmp_path, REGISTER.replace("finished_chapters: []", "finished_chapters: [ideas]"))
+    dot = {"alt": "One black dot in the middle.", "caption": "A dot.", "label": "fig-dot"}
+    evidence = evidence_output(tmp_path)
+    register(tmp_path, REGISTER.replace("finished_chapters: []", "finished_chapters: [ideas]"))
+    notebook(tmp_path, image_output(**dot), caption_output(), evidence)
+    result = build(tmp_path)
+    assert result.returncode == 0, result.stderr
+    page = (tmp_path / "_build" / "ideas.html").read_text()
+    assert f'alt="{dot["alt"]}"' in page
+    assert 'href="ledger.html#claim-t1"' in page
+    assert "Figure." not in page
+    assert 'href="ideas.html#evidence-t1"' in (tmp_path / "_build" / "ledger.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("finished", "measured", "texts", "message"),
+    [
+        ("ideas", None, None, "claim T1 is open, but its chapter ideas is listed as finished"),
+        ("", 1.0, None, "claim T1 is failed"),
+        ("", 1e-9, {"alt": "", "caption": "c", "label": "fig-x"}, "cell 2 shows an image without alt"),
+    ],
+)
+def test_the_build_refuses(
+    tmp_path: Path, finished: str, measured: float | None, texts: dict | None, message: str
+) -> None:
+    outputs = [] if measured is None else [evidence_output(tmp_path, measured)]
+    outputs += [] if texts is None else [image_output(**texts)]
+    register(tmp_path, REGISTER.replace("finished_chapters: []", f"finished_chapters: [{finished}]"))
+    notebook(tmp_path, *outputs)
+    result = build(tmp_path)
+    assert result.returncode != 0
+    assert message in result.stderr
+
+
+def test_the_book_keeps_its_promises() -> None:
+    found = collect(sorted((ROOT / "book").glob("*.ipynb")), load_claims())
+    assert problems(found, load_finished_chapters()) == []
+
+
+def test_every_cited_test_exists() -> None:
+    """The function behind a number is looked up by ``settle``, its test here."""
+    for path in sorted((ROOT / "book").glob("*.ipynb")):
+        for record in read_records(path):
+            file, *names = record.content["test"].split("[")[0].split("::")
+            text = (ROOT / file).read_text() if (ROOT / file).is_file() else ""
+            assert f"def {names[-1]}(" in text, f"{path.name} cites {record.content['test']}, which does not exist"
+
+
+@pytest.mark.parametrize(
+    ("name", "page"),
+    [
+        ("int", "library/functions.html#int"),
+        ("None", "library/constants.html#None"),
+        ("ValueError", "library/exceptions.html#ValueError"),
+        ("fractions.Fraction", "library/fractions.html#fractions.Fraction"),
+        ("torch._C.Generator", "stable/generated/torch.Generator.html"),
+        ("Tensor", "stable/tensors.html#torch.Tensor"),
+        ("numpy.ndarray", "reference/generated/numpy.ndarray.html"),
+    ],
+)
+def test_external_names(name: str, page: str) -> None:
+    assert str(external_page(name)).endswith(page)
+
+
+@pytest.mark.parametrize("name", ["integer", "torch.Tensro", "fractions.Frac", "lib.nothing", "", "os."])
+def test_unknown_external_names(name: str) -> None:
+    assert external_page(name) is None
