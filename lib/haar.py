@@ -275,16 +275,24 @@ class Composition(Projection):
 class NullSpace(Projection):
     """Π from the equations ρ(s)x = x for generators s and dρ(X)x = 0 for a basis X of the Lie algebra.
 
-    Works for every finite and every compact Lie group, by a singular value decomposition of the stacked equations.
+    Works for every finite and every compact Lie group. The solutions are the eigenvectors of C*C with eigenvalue zero,
+    where C stacks the equations; a singular value decomposition of C itself can fail to converge, since permutations
+    give it many equal singular values.
+
+    Parameters
+    ----------
+    representation
+        A unitary representation.
+    tolerance
+        Singular values of C below this count as zero, relative to the largest if that exceeds one.
     """
 
-    def __init__(self, representation: Representation, tolerance: float = 1e-9) -> None:
+    def __init__(self, representation: Representation, tolerance: float = 1e-6) -> None:
         super().__init__(representation)
+        check_float("tolerance", tolerance, minimum=0.0, maximum=1.0)
         equations = constraints(representation)
-        equations = torch.cat([equations, equations.new_zeros(representation.dim, representation.dim)])
-        singular, vectors = torch.linalg.svd(torch.linalg.qr(equations, mode="r").R)[1:]
-        scale = max(1.0, float(singular.max()))
-        self.vectors = vectors[singular < check_float("tolerance", tolerance, minimum=0.0) * scale].conj()
+        squares, vectors = torch.linalg.eigh(equations.mH @ equations)
+        self.vectors = vectors[:, squares < tolerance**2 * max(1.0, float(squares.max()))].mT
 
     @property
     def rank(self) -> int:

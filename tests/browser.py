@@ -99,7 +99,7 @@ def visit(browser: Browser, url: str, width: int = 1280, theme: str = "light") -
     page.on("pageerror", lambda error: result.errors.append(str(error)))
     page.on("request", lambda request: result.outside.append(request.url) if _is_outside(request.url) else None)
     page.on("response", lambda answer: result.missing.append(answer.url) if answer.status >= 400 else None)
-    page.goto(url, wait_until="networkidle")
+    page.goto(url)
     page.evaluate("() => window.MathJax && MathJax.startup && MathJax.startup.promise")
     yield result
     context.close()

@@ -38,8 +38,9 @@ def spinor(group: Quaternion) -> MatrixRepresentation:
     """Return the two-dimensional representation of Q8 by Pauli matrices; it is of quaternionic type."""
     a = torch.tensor([[1j, 0], [0, -1j]], dtype=torch.complex128)
     x = torch.tensor([[0, -1], [1, 0]], dtype=torch.complex128)
-    table = torch.stack([torch.linalg.matrix_power(a, k) @ torch.linalg.matrix_power(x, e)
-                         for k in range(4) for e in range(2)])
+    table = torch.stack(
+        [torch.linalg.matrix_power(a, k) @ torch.linalg.matrix_power(x, e) for k in range(4) for e in range(2)]
+    )
     return MatrixRepresentation(group, 2, lambda g: table[group.index(g)], "spin")
 
 
@@ -56,8 +57,16 @@ def shear(group: Cyclic) -> MatrixRepresentation:
 
 
 def _leaves() -> list[list[Representation]]:
-    C6, D4, S4, Q8, SO3, O2, U2, T2 = (Cyclic(6), Dihedral(4), Symmetric(4), Quaternion(8), SpecialOrthogonal(3),
-                                       Orthogonal(2), Unitary(2), Torus(2))
+    C6, D4, S4, Q8, SO3, O2, U2, T2 = (
+        Cyclic(6),
+        Dihedral(4),
+        Symmetric(4),
+        Quaternion(8),
+        SpecialOrthogonal(3),
+        Orthogonal(2),
+        Unitary(2),
+        Torus(2),
+    )
     product = DirectProduct(Symmetric(3), Cyclic(2))
     embedded = Restriction(natural(S4), Symmetric(3), lambda h: torch.cat([h, torch.full_like(h[..., :1], 3)], -1))
     first = Restriction(natural(Symmetric(3)), product, lambda g: product.parts(g)[0])

@@ -55,15 +55,19 @@ class Drifting(SpecialOrthogonal):
         return (1 + 1e-5) * a @ b
 
 
-@pytest.mark.parametrize(("group", "caught"), [
-    (Subtraction(5), {"associativity", "identity", "inverse"}),
-    (Subtraction(50), {"associativity", "identity", "inverse"}),
-    (Unreduced(7), {"closure", "inverse"}),
-    (NoInverse(4), {"inverse"}),
-    (NoInverse(9), {"inverse"}),
-    (BadNumbers(5), {"numbering", "closure"}),
-    (Drifting(3), {"closure", "identity", "inverse"}),
-], ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize(
+    ("group", "caught"),
+    [
+        (Subtraction(5), {"associativity", "identity", "inverse"}),
+        (Subtraction(50), {"associativity", "identity", "inverse"}),
+        (Unreduced(7), {"closure", "inverse"}),
+        (NoInverse(4), {"inverse"}),
+        (NoInverse(9), {"inverse"}),
+        (BadNumbers(5), {"numbering", "closure"}),
+        (Drifting(3), {"closure", "identity", "inverse"}),
+    ],
+    ids=lambda value: type(value).__name__,
+)
 def test_broken_groups(group: Group, caught: set[str]) -> None:
     defects = check_group(group)
     assert {name for name, defect in defects.items() if defect > 1e-6} == caught
@@ -80,12 +84,15 @@ def break_method(V: Representation, method: str, factor: float) -> Representatio
     return V
 
 
-@pytest.mark.parametrize(("method", "caught"), [
-    ("_matrix", {"homomorphism", "identity", "apply", "character", "unitarity", "derivative"}),
-    ("_apply", {"apply", "dual"}),
-    ("_character", {"character"}),
-    ("_derivative", {"derivative"}),
-])
+@pytest.mark.parametrize(
+    ("method", "caught"),
+    [
+        ("_matrix", {"homomorphism", "identity", "apply", "character", "unitarity", "derivative"}),
+        ("_apply", {"apply", "dual"}),
+        ("_character", {"character"}),
+        ("_derivative", {"derivative"}),
+    ],
+)
 def test_broken_representations(method: str, caught: set[str]) -> None:
     V = break_method(vectors(SpecialOrthogonal(3)) * vectors(SpecialOrthogonal(3)), method, 1.001)
     defects = check_representation(V)

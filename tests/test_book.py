@@ -72,14 +72,17 @@ def test_page(site: str, browser: Browser, name: str, width: int, theme: str) ->
         assert seen.errors == seen.outside == seen.missing == []
 
 
-def test_the_chapters_show_what_they_promise(site: str, browser: Browser) -> None:
+def test_the_chapters_show_what_they_promise(pages: Path) -> None:
     """The checks above would also pass on empty pages."""
-    counts = dict.fromkeys(("article .math", ".cell_output figure img", ".evidence-settled", ".solution"), 0)
-    for name in toc_pages():
-        with visit(browser, f"{site}/{name}.html") as seen:
-            for selector in counts:
-                counts[selector] += seen.page.locator(selector).count()
-    assert min(counts.values()) > 0, counts
+    text = "".join((pages / f"{name}.html").read_text() for name in toc_pages())
+    promises = (
+        'class="math ',
+        "<figure ",
+        "class='evidence evidence-settled'",
+        'class="solution',
+        'class="proof theorem',
+    )
+    assert [promise for promise in promises if promise not in text] == []
 
 
 def test_search_finds_haar(site: str, browser: Browser) -> None:

@@ -13,6 +13,7 @@ from lib.groups import Cyclic, Symmetric
 from lib.haar import OrbitMean, projection
 from lib.lie import SpecialOrthogonal
 from lib.representations import Hom
+from lib.risks import SmallNetwork
 
 EXAMPLES = chapter.examples()
 NETWORKS = networks.example_networks()
@@ -74,7 +75,7 @@ def test_orbit_work():
 def test_layer_identity(name):
     holds = networks.layer_identity(NETWORKS[name], seed=3)
     assert max(holds.layers, holds.augmented_risk) < 1e-12
-    uneven = dataclasses.replace(NETWORKS[name], nonlinearity=networks.uneven_tanh)
+    uneven = SmallNetwork(NETWORKS[name].spaces, networks.uneven_tanh)
     fails = networks.layer_identity(uneven, seed=3)
     assert min(fails.layers, fails.augmented_risk) > 1e-6
 
@@ -82,14 +83,15 @@ def test_layer_identity(name):
 @pytest.mark.parametrize("name", NETWORKS)
 def test_projected_layers_make_an_equivariant_network(name):
     net, generator = NETWORKS[name], torch.Generator().manual_seed(0)
-    layers = net.project(net.random_layers(generator))
+    A = projection(net.layers)(networks.random_layers(net, generator))
     x = torch.randn(4, net.spaces[0].dim, generator=generator, dtype=torch.float64)
-    g = net.group.unsqueeze(net.group.sample(6, generator))
-    left = net.forward(layers, net.spaces[0].apply(g, x))
-    torch.testing.assert_close(left, net.spaces[-1].apply(g, net.forward(layers, x)).expand_as(left))
+    group = net.layers.group
+    g = group.unsqueeze(group.sample(6, generator))
+    left = net(A, net.spaces[0].apply(g, x))
+    torch.testing.assert_close(left, net.spaces[-1].apply(g, net(A, x)).expand_as(left))
 
 
-@pytest.mark.parametrize("network", networks.hessian_networks(), ids=lambda n: n.group.name)
+@pytest.mark.parametrize("network", networks.hessian_networks(), ids=lambda n: n.layers.group.name)
 def test_hessians_split(network):
     check = networks.hessian_check(network, seed=4)
     assert max(check.off_diagonal_block, check.projection) < 1e-12

@@ -34,8 +34,10 @@ def moment_deviations(rho: Tensor, V: Representation) -> list[float]:
     second = (rho.reshape(n, -1).mT @ rho.reshape(n, -1) / n).reshape(d, d, d, d).transpose(1, 2).reshape(d * d, d * d)
     squares = (rho.abs().square().reshape(n, -1).mT @ rho.abs().square().reshape(n, -1)).sum() / n
     deviations = []
-    for mean, square, exact in [(rho.mean(0), rho.abs().square().sum() / n, NullSpace(V).matrix()),
-                                (second, squares, NullSpace(V * V).matrix())]:
+    for mean, square, exact in [
+        (rho.mean(0), rho.abs().square().sum() / n, NullSpace(V).matrix()),
+        (second, squares, NullSpace(V * V).matrix()),
+    ]:
         error = float(torch.linalg.vector_norm(mean - exact))
         deviations.append(error / math.sqrt(float(square - mean.abs().square().sum()) / n))
     return deviations
@@ -80,8 +82,21 @@ def test_lie_algebra_is_closed_under_brackets(group: CompactLieGroup) -> None:
     assert torch.linalg.matrix_rank(both) == group.lie_dimension
 
 
-@pytest.mark.parametrize("group", [Orthogonal(2), Orthogonal(3), SpecialOrthogonal(2), SpecialOrthogonal(3), Torus(2),
-                                   SpecialOrthogonal(4), Unitary(1), Unitary(2), Unitary(3)], ids=str)
+@pytest.mark.parametrize(
+    "group",
+    [
+        Orthogonal(2),
+        Orthogonal(3),
+        SpecialOrthogonal(2),
+        SpecialOrthogonal(3),
+        Torus(2),
+        SpecialOrthogonal(4),
+        Unitary(1),
+        Unitary(2),
+        Unitary(3),
+    ],
+    ids=str,
+)
 def test_moments_and_invariance(group: CompactLieGroup) -> None:
     generator = torch.Generator().manual_seed(11)
     g, h, V = group.sample(COUNT, generator), group.sample(1, generator), vectors(group)
@@ -122,8 +137,9 @@ def angle_p_value(group: CompactLieGroup, g: Tensor) -> float:
     return scipy.stats.kstest(eigen_angles(g), lambda t: np.interp(t, grid, cumulative)).pvalue
 
 
-@pytest.mark.parametrize("group", [*[SpecialOrthogonal(n) for n in (2, 3, 4, 5, 6)], *[Unitary(n) for n in (1, 2, 4)]],
-                         ids=str)
+@pytest.mark.parametrize(
+    "group", [*[SpecialOrthogonal(n) for n in (2, 3, 4, 5, 6)], *[Unitary(n) for n in (1, 2, 4)]], ids=str
+)
 def test_eigen_angles(group: CompactLieGroup) -> None:
     assert angle_p_value(group, group.sample(20_000, torch.Generator().manual_seed(2))) > 1e-3
 
@@ -133,22 +149,33 @@ def test_raw_qr_has_other_eigen_angles() -> None:
     assert angle_p_value(Unitary(2), g) < 1e-12
 
 
-@pytest.mark.parametrize(("group", "law"), [
-    (Orthogonal(3), lambda count, seed: scipy.stats.ortho_group(3).rvs(count, random_state=seed)),
-    (SpecialOrthogonal(4), lambda count, seed: scipy.stats.special_ortho_group(4).rvs(count, random_state=seed)),
-    (SpecialOrthogonal(3), lambda count, seed: Rotation.random(count, seed).as_matrix()),
-    (Unitary(3), lambda count, seed: scipy.stats.unitary_group(3).rvs(count, random_state=seed)),
-], ids=["O(3)", "SO(4)", "SO(3) Rotation", "U(3)"])
+@pytest.mark.parametrize(
+    ("group", "law"),
+    [
+        (Orthogonal(3), lambda count, seed: scipy.stats.ortho_group(3).rvs(count, random_state=seed)),
+        (SpecialOrthogonal(4), lambda count, seed: scipy.stats.special_ortho_group(4).rvs(count, random_state=seed)),
+        (SpecialOrthogonal(3), lambda count, seed: Rotation.random(count, seed).as_matrix()),
+        (Unitary(3), lambda count, seed: scipy.stats.unitary_group(3).rvs(count, random_state=seed)),
+    ],
+    ids=["O(3)", "SO(4)", "SO(3) Rotation", "U(3)"],
+)
 def test_scipy_samplers(group: CompactLieGroup, law: Callable[[int, np.random.Generator], np.ndarray]) -> None:
     ours = group.sample(10_000, torch.Generator().manual_seed(4)).numpy()
     theirs = law(10_000, np.random.default_rng(4))
-    for statistic in (lambda g: np.trace(g, axis1=1, axis2=2).real, lambda g: g[:, 0, -1].real,
-                      lambda g: np.linalg.det(g[:, :-1, :-1]).real, lambda g: np.trace(g @ g, axis1=1, axis2=2).real):
+    for statistic in (
+        lambda g: np.trace(g, axis1=1, axis2=2).real,
+        lambda g: g[:, 0, -1].real,
+        lambda g: np.linalg.det(g[:, :-1, :-1]).real,
+        lambda g: np.trace(g @ g, axis1=1, axis2=2).real,
+    ):
         assert scipy.stats.ks_2samp(statistic(ours), statistic(theirs)).pvalue > 1e-3
 
 
-@pytest.mark.parametrize("group", [make(n) for make in (Orthogonal, SpecialOrthogonal, Unitary) for n in (1, 2, 3, 4)]
-                         + [Torus(1), Torus(2)], ids=str)
+@pytest.mark.parametrize(
+    "group",
+    [make(n) for make in (Orthogonal, SpecialOrthogonal, Unitary) for n in (1, 2, 3, 4)] + [Torus(1), Torus(2)],
+    ids=str,
+)
 def test_quadrature_against_null_spaces(group: CompactLieGroup) -> None:
     """dim (V^⊗p)^G by Weyl's formula equals the number of solutions of the invariance equations."""
     V = vectors(group)
@@ -190,8 +217,11 @@ def test_samples_are_seeded_and_batched() -> None:
 
 
 @pytest.mark.parametrize("make", [Orthogonal, SpecialOrthogonal, Unitary, Torus], ids=lambda make: make.__name__)
-@pytest.mark.parametrize(("value", "error"), [(0, ValueError), (-1, ValueError), (3.0, TypeError), (True, TypeError),
-                                              (math.nan, TypeError), (None, TypeError)], ids=str)
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [(0, ValueError), (-1, ValueError), (3.0, TypeError), (True, TypeError), (math.nan, TypeError), (None, TypeError)],
+    ids=str,
+)
 @pytest.mark.usefixtures("as_user")
 def test_bad_dimensions(make: Callable[[object], CompactLieGroup], value: object, error: type[Exception]) -> None:
     with pytest.raises(error, match=r"[nk] must be .*got"):
@@ -215,18 +245,21 @@ def test_too_large_quadratures(group: CompactLieGroup) -> None:
         group.class_quadrature(8)
 
 
-@pytest.mark.parametrize(("group", "value", "error"), [
-    (Orthogonal(2), torch.ones(2, 2), ValueError),
-    (SpecialOrthogonal(2), torch.diag(torch.tensor([1.0, -1.0])), ValueError),
-    (SpecialOrthogonal(3), torch.eye(2), ValueError),
-    (SpecialOrthogonal(2), torch.full((2, 2), math.nan), ValueError),
-    (SpecialOrthogonal(2), torch.eye(2, dtype=torch.int64), TypeError),
-    (SpecialOrthogonal(2), torch.eye(2, dtype=torch.complex128), TypeError),
-    (Unitary(2), torch.eye(2), TypeError),
-    (Unitary(1), torch.tensor([[2j]]), ValueError),
-    (Torus(2), torch.zeros(3), ValueError),
-    (Torus(1), torch.tensor([math.inf]), ValueError),
-])
+@pytest.mark.parametrize(
+    ("group", "value", "error"),
+    [
+        (Orthogonal(2), torch.ones(2, 2), ValueError),
+        (SpecialOrthogonal(2), torch.diag(torch.tensor([1.0, -1.0])), ValueError),
+        (SpecialOrthogonal(3), torch.eye(2), ValueError),
+        (SpecialOrthogonal(2), torch.full((2, 2), math.nan), ValueError),
+        (SpecialOrthogonal(2), torch.eye(2, dtype=torch.int64), TypeError),
+        (SpecialOrthogonal(2), torch.eye(2, dtype=torch.complex128), TypeError),
+        (Unitary(2), torch.eye(2), TypeError),
+        (Unitary(1), torch.tensor([[2j]]), ValueError),
+        (Torus(2), torch.zeros(3), ValueError),
+        (Torus(1), torch.tensor([math.inf]), ValueError),
+    ],
+)
 @pytest.mark.usefixtures("as_user")
 def test_elements_of_no_group(group: CompactLieGroup, value: Tensor, error: type[Exception]) -> None:
     with pytest.raises(error, match="g must"):

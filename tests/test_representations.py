@@ -130,8 +130,10 @@ def test_wigner_matrices_of_e3nn() -> None:
         from e3nn import o3
     group = SpecialOrthogonal(3)
     V = vectors(group)
-    irreps = [MatrixRepresentation(group, 2 * l + 1, lambda g, l=l: o3.wigner_D(l, *euler_angles(g)), f"D{l}")
-              for l in range(4)]
+    irreps = [
+        MatrixRepresentation(group, 2 * l + 1, lambda g, l=l: o3.wigner_D(l, *euler_angles(g)), f"D{l}")
+        for l in range(4)
+    ]
     for D in irreps:
         angles = torch.linspace(0.1, 3.0, 7, dtype=torch.float64)
         turn = group.exp(angles[:, None, None] * group.lie_algebra()[0])
@@ -167,39 +169,70 @@ C2, C4, C50, S3 = Cyclic(2), Cyclic(4), Cyclic(50), Symmetric(3)
 ROTATE = planar(C4).matrix
 
 
-@pytest.mark.parametrize(("make", "error", "message"), [
-    (lambda: PermutationRepresentation("S3", 3, lambda g: g, "V"), TypeError, "group must be a Group, got 'S3'"),
-    (lambda: PermutationRepresentation(S3, 0, lambda g: g, "V"), ValueError, "dim must be at least 1, got 0"),
-    (lambda: PermutationRepresentation(S3, 3.0, lambda g: g, "V"), TypeError, "dim must be an integer, got 3.0"),
-    (lambda: PermutationRepresentation(S3, 4, lambda g: g, "V"), ValueError, "images must return permutations of 4"),
-    (lambda: PermutationRepresentation(S3, 3, lambda g: 0 * g, "V"), ValueError, "images must return permutations"),
-    (lambda: PermutationRepresentation(S3, 3, lambda g: g[0], "V"), ValueError, "images must return permutations"),
-    (lambda: PermutationRepresentation(S3, 3, broken_images, "V"), ValueError, "images must be a homomorphism of S3"),
-    (lambda: PermutationRepresentation(S3, 3, lambda g: g.double(), "V"), TypeError, "images.* torch.int64, got"),
-    (lambda: PermutationRepresentation(S3, 3, lambda g: g.tolist(), "V"), TypeError, "images.* must be a torch.Tensor"),
-    (lambda: PermutationRepresentation(S3, 3, None, "V"), TypeError, "images must be a function, got None"),
-    (lambda: MatrixRepresentation(C4, 2, None, "V"), TypeError, "matrices must be a function, got None"),
-    (lambda: MatrixRepresentation(C4, 3, ROTATE, "V"), ValueError, r"matrices\(g\) must have shape \(., 3, 3\), got"),
-    (lambda: MatrixRepresentation(C4, 2, lambda g: torch.eye(2).double(), "V"), ValueError, "must have shape"),
-    (lambda: MatrixRepresentation(C4, 2, lambda g: ROTATE(g).float(), "V"), TypeError, "torch.float64 or .* got"),
-    (lambda: MatrixRepresentation(C4, 2, lambda g: ROTATE(g).long(), "V"), TypeError, "torch.float64 or .* got"),
-    (lambda: MatrixRepresentation(C4, 2, lambda g: ROTATE(g) * math.nan, "V"), ValueError, "finite, got NaN"),
-    (lambda: MatrixRepresentation(C4, 2, lambda g: 2 * ROTATE(g), "V"), ValueError, "homomorphism of C4"),
-    (lambda: MatrixRepresentation(C4, 2, lambda g: 0 * ROTATE(g), "V", unitary=False), ValueError, "homomorphism"),
-    (lambda: MatrixRepresentation(C50, 1, wrong_at_one_element, "V"), ValueError, "homomorphism of C50"),
-    (lambda: MatrixRepresentation(C2, 2, sheared, "V"), ValueError, "must be unitary: .*unitary=False"),
-    (lambda: Hom(natural(S3), regular(C4)), ValueError, "source and target must be representations of one group, got"),
-    (lambda: natural(S3) + regular(C4), ValueError, r"summands must be .* of one group, got \['S3', 'C4'\]"),
-    (lambda: TensorProduct(natural(S3), S3), TypeError, "factors must be representations, got S3"),
-    (lambda: natural(S3) * 2, TypeError, "factors must be representations, got 2"),
-    (lambda: DirectSum(), ValueError, "summands must be representations of one group"),
-    (lambda: Restriction(S3, C2, lambda h: h), TypeError, "base must be representations, got S3"),
-    (lambda: Restriction(natural(S3), 2, lambda h: h), TypeError, "group must be a Group, got 2"),
-    (lambda: Restriction(natural(S3), C2, None), TypeError, "embed must be a function, got None"),
-    (lambda: Restriction(natural(S3), C2, lambda h: h), ValueError, r"embed\(g\) must have shape \(..., 3\)"),
-    (lambda: Restriction(natural(S3), C2, lambda h: 0 * h + torch.tensor([0, 0, 1])), ValueError, r"embed\(g\) must"),
-    (lambda: Restriction(natural(S3), C4, lambda h: (torch.arange(3) + h) % 3), ValueError, "embed must be a homom"),
-])
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: PermutationRepresentation("S3", 3, lambda g: g, "V"), TypeError, "group must be a Group, got 'S3'"),
+        (lambda: PermutationRepresentation(S3, 0, lambda g: g, "V"), ValueError, "dim must be at least 1, got 0"),
+        (lambda: PermutationRepresentation(S3, 3.0, lambda g: g, "V"), TypeError, "dim must be an integer, got 3.0"),
+        (
+            lambda: PermutationRepresentation(S3, 4, lambda g: g, "V"),
+            ValueError,
+            "images must return permutations of 4",
+        ),
+        (lambda: PermutationRepresentation(S3, 3, lambda g: 0 * g, "V"), ValueError, "images must return permutations"),
+        (lambda: PermutationRepresentation(S3, 3, lambda g: g[0], "V"), ValueError, "images must return permutations"),
+        (
+            lambda: PermutationRepresentation(S3, 3, broken_images, "V"),
+            ValueError,
+            "images must be a homomorphism of S3",
+        ),
+        (lambda: PermutationRepresentation(S3, 3, lambda g: g.double(), "V"), TypeError, "images.* torch.int64, got"),
+        (
+            lambda: PermutationRepresentation(S3, 3, lambda g: g.tolist(), "V"),
+            TypeError,
+            "images.* must be a torch.Tensor",
+        ),
+        (lambda: PermutationRepresentation(S3, 3, None, "V"), TypeError, "images must be a function, got None"),
+        (lambda: MatrixRepresentation(C4, 2, None, "V"), TypeError, "matrices must be a function, got None"),
+        (
+            lambda: MatrixRepresentation(C4, 3, ROTATE, "V"),
+            ValueError,
+            r"matrices\(g\) must have shape \(., 3, 3\), got",
+        ),
+        (lambda: MatrixRepresentation(C4, 2, lambda g: torch.eye(2).double(), "V"), ValueError, "must have shape"),
+        (lambda: MatrixRepresentation(C4, 2, lambda g: ROTATE(g).float(), "V"), TypeError, "torch.float64 or .* got"),
+        (lambda: MatrixRepresentation(C4, 2, lambda g: ROTATE(g).long(), "V"), TypeError, "torch.float64 or .* got"),
+        (lambda: MatrixRepresentation(C4, 2, lambda g: ROTATE(g) * math.nan, "V"), ValueError, "finite, got NaN"),
+        (lambda: MatrixRepresentation(C4, 2, lambda g: 2 * ROTATE(g), "V"), ValueError, "homomorphism of C4"),
+        (lambda: MatrixRepresentation(C4, 2, lambda g: 0 * ROTATE(g), "V", unitary=False), ValueError, "homomorphism"),
+        (lambda: MatrixRepresentation(C50, 1, wrong_at_one_element, "V"), ValueError, "homomorphism of C50"),
+        (lambda: MatrixRepresentation(C2, 2, sheared, "V"), ValueError, "must be unitary: .*unitary=False"),
+        (
+            lambda: Hom(natural(S3), regular(C4)),
+            ValueError,
+            "source and target must be representations of one group, got",
+        ),
+        (lambda: natural(S3) + regular(C4), ValueError, r"summands must be .* of one group, got \['S3', 'C4'\]"),
+        (lambda: TensorProduct(natural(S3), S3), TypeError, "factors must be representations, got S3"),
+        (lambda: natural(S3) * 2, TypeError, "factors must be representations, got 2"),
+        (lambda: DirectSum(), ValueError, "summands must be representations of one group"),
+        (lambda: Restriction(S3, C2, lambda h: h), TypeError, "base must be representations, got S3"),
+        (lambda: Restriction(natural(S3), 2, lambda h: h), TypeError, "group must be a Group, got 2"),
+        (lambda: Restriction(natural(S3), C2, None), TypeError, "embed must be a function, got None"),
+        (lambda: Restriction(natural(S3), C2, lambda h: h), ValueError, r"embed\(g\) must have shape \(..., 3\)"),
+        (
+            lambda: Restriction(natural(S3), C2, lambda h: 0 * h + torch.tensor([0, 0, 1])),
+            ValueError,
+            r"embed\(g\) must",
+        ),
+        (
+            lambda: Restriction(natural(S3), C4, lambda h: (torch.arange(3) + h) % 3),
+            ValueError,
+            "embed must be a homom",
+        ),
+    ],
+)
 @pytest.mark.usefixtures("as_user")
 def test_no_representations(make: Callable[[], Representation], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
@@ -214,21 +247,36 @@ def sheared(g: Tensor) -> Tensor:
 ROTATION, PHASE, SPACE = planar(Dihedral(4)), phase(Cyclic(6), 1), vectors(SpecialOrthogonal(3))
 
 
-@pytest.mark.parametrize(("V", "g", "x", "error", "message"), [
-    (ROTATION, torch.tensor([1, 0]), [1.0, 2.0], TypeError, "x must be a torch.Tensor, got list"),
-    (ROTATION, torch.tensor([1, 0]), torch.ones(3), ValueError, r"x must have shape \(..., 2\), got \(3,\)"),
-    (ROTATION, torch.tensor([1, 0]), torch.tensor(1.0), ValueError, r"x must have shape \(..., 2\), got \(\)"),
-    (ROTATION, torch.tensor([1, 0]), torch.tensor([1, 2]), TypeError, "x must be of a floating.* got torch.int64"),
-    (ROTATION, torch.tensor([1, 0]), torch.tensor([1.0, math.nan]), ValueError, "x must be finite, got NaN"),
-    (ROTATION, torch.tensor([1, 0]), torch.tensor([1.0, math.inf]), ValueError, "x must be finite, got NaN"),
-    (ROTATION, torch.tensor([4, 0]), torch.ones(2), ValueError, "g must hold elements of D4"),
-    (ROTATION, torch.tensor([1, 0, 0]), torch.ones(2), ValueError, r"g must have shape \(..., 2\), got \(3,\)"),
-    (ROTATION, torch.tensor([1.0, 0.0]), torch.ones(2), TypeError, "g must hold elements of D4, of dtype torch.int64"),
-    (ROTATION, 1, torch.ones(2), TypeError, "g must be a torch.Tensor, got int"),
-    (PHASE, torch.tensor([1]), torch.ones(1), TypeError, "x must be complex for the complex representation χ1, got"),
-    (SPACE, torch.ones(3, 3), torch.ones(3), ValueError, r"g must hold elements of SO\(3\)"),
-    (Hom(SPACE, SPACE), torch.eye(3), torch.ones(9), ValueError, r"x must have shape \(..., 3, 3\), got \(9,\)"),
-])
+@pytest.mark.parametrize(
+    ("V", "g", "x", "error", "message"),
+    [
+        (ROTATION, torch.tensor([1, 0]), [1.0, 2.0], TypeError, "x must be a torch.Tensor, got list"),
+        (ROTATION, torch.tensor([1, 0]), torch.ones(3), ValueError, r"x must have shape \(..., 2\), got \(3,\)"),
+        (ROTATION, torch.tensor([1, 0]), torch.tensor(1.0), ValueError, r"x must have shape \(..., 2\), got \(\)"),
+        (ROTATION, torch.tensor([1, 0]), torch.tensor([1, 2]), TypeError, "x must be of a floating.* got torch.int64"),
+        (ROTATION, torch.tensor([1, 0]), torch.tensor([1.0, math.nan]), ValueError, "x must be finite, got NaN"),
+        (ROTATION, torch.tensor([1, 0]), torch.tensor([1.0, math.inf]), ValueError, "x must be finite, got NaN"),
+        (ROTATION, torch.tensor([4, 0]), torch.ones(2), ValueError, "g must hold elements of D4"),
+        (ROTATION, torch.tensor([1, 0, 0]), torch.ones(2), ValueError, r"g must have shape \(..., 2\), got \(3,\)"),
+        (
+            ROTATION,
+            torch.tensor([1.0, 0.0]),
+            torch.ones(2),
+            TypeError,
+            "g must hold elements of D4, of dtype torch.int64",
+        ),
+        (ROTATION, 1, torch.ones(2), TypeError, "g must be a torch.Tensor, got int"),
+        (
+            PHASE,
+            torch.tensor([1]),
+            torch.ones(1),
+            TypeError,
+            "x must be complex for the complex representation χ1, got",
+        ),
+        (SPACE, torch.ones(3, 3), torch.ones(3), ValueError, r"g must hold elements of SO\(3\)"),
+        (Hom(SPACE, SPACE), torch.eye(3), torch.ones(9), ValueError, r"x must have shape \(..., 3, 3\), got \(9,\)"),
+    ],
+)
 @pytest.mark.usefixtures("as_user")
 def test_no_vectors(V: Representation, g: Tensor, x: Tensor, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):

@@ -19,8 +19,14 @@ from lib.lie import SpecialOrthogonal, Torus
 from lib.representations import Hom, Representation
 from tests.catalogue import elements, frobenius_21, phase, random_vectors, spinor
 
-CASES = [planar(Dihedral(5)), pixels(Cyclic(4), 3), natural(Symmetric(4)), regular(Quaternion(8)),
-         regular(frobenius_21()), planar(Cyclic(7)) + trivial(Cyclic(7))]
+CASES = [
+    planar(Dihedral(5)),
+    pixels(Cyclic(4), 3),
+    natural(Symmetric(4)),
+    regular(Quaternion(8)),
+    regular(frobenius_21()),
+    planar(Cyclic(7)) + trivial(Cyclic(7)),
+]
 
 
 def random_network(source: int, target: int | None, seed: int = 0) -> Callable[[Tensor], Tensor]:
@@ -116,37 +122,56 @@ P5, x5 = planar(Cyclic(5)), torch.ones(3, 2)
 T1 = vectors(Torus(1))
 
 
-@pytest.mark.parametrize(("make", "error", "message"), [
-    (lambda: symmetrize_function(None, P5), TypeError, "f must be a function, got None"),
-    (lambda: symmetrize_function(len, Cyclic(5)), TypeError, "source must be a Representation, got C5"),
-    (lambda: symmetrize_function(len, P5, 5), TypeError, "target must be a Representation, got 5"),
-    (lambda: symmetrize_function(len, P5, planar(Cyclic(4))), ValueError, "of one group, got C5 and C4"),
-    (lambda: symmetrize_function(len, T1), TypeError, "elements must be given, T1 is not finite"),
-    (lambda: symmetrize_function(len, P5, elements=torch.tensor([[5]])), ValueError, "elements must hold elements"),
-    (lambda: symmetrize_function(len, P5, elements=torch.ones(0, 1).long()), ValueError, r"elements must have shape"),
-    (lambda: symmetrize_function(len, P5, elements=torch.tensor([1])), ValueError, r"elements must have shape \(n"),
-    (lambda: symmetrize_function(len, P5, elements=[0, 1]), TypeError, "elements must be a torch.Tensor, got list"),
-    (lambda: symmetrize_function(len, P5, weights=torch.ones(4)), ValueError, r"weights must have shape \(..., 5\)"),
-    (lambda: symmetrize_function(len, P5, weights=torch.full((5,), math.nan)), ValueError, "weights must be finite"),
-    (lambda: symmetrize_function(len, P5, weights=torch.ones(5).long()), TypeError, "weights must be of a floating"),
-    (lambda: symmetrize_function(len, P5, weights=torch.ones(2, 5)), ValueError, "weights must be 5 real numbers"),
-    (lambda: symmetrize_function(torch.sum, P5)(torch.ones(3)), ValueError, r"x must have shape \(..., 2\)"),
-    (lambda: symmetrize_function(torch.sum, P5)([1.0, 2.0]), TypeError, "x must be a torch.Tensor, got list"),
-    (lambda: symmetrize_function(lambda y: y.argmax(-1), P5)(x5), TypeError, r"f\(x\) must be of a floating-point"),
-    (lambda: symmetrize_function(lambda y: y / 0, P5)(x5), ValueError, r"f\(x\) must be finite"),
-    (lambda: symmetrize_function(torch.sum, phase(Cyclic(5), 1))(torch.ones(1)), TypeError, "x must be complex"),
-    (lambda: symmetrize_measure(x5, Cyclic(5)), TypeError, "representation must be a Representation, got C5"),
-    (lambda: symmetrize_measure(x5, T1), TypeError, "representation must be of a finite group, got T1"),
-    (lambda: symmetrize_measure(torch.ones(3, 3), P5), ValueError, r"points must have shape \(..., 2\), got"),
-    (lambda: symmetrize_measure(torch.ones(4, 3, 2), P5), ValueError, r"points must have shape \(n, 2\)"),
-    (lambda: symmetrize_measure(torch.ones(0, 2), P5), ValueError, "n ≥ 1, got"),
-    (lambda: symmetrize_measure(x5.long(), P5), TypeError, "points must be of a floating-point"),
-    (lambda: symmetrize_measure(x5 * math.inf, P5), ValueError, "points must be finite"),
-    (lambda: symmetrize_measure(x5, P5, torch.ones(2)), ValueError, r"weights must have shape \(..., 3\)"),
-    (lambda: symmetrize_measure(x5, P5, [1, 1, 1]), TypeError, "weights must be a torch.Tensor"),
-    (lambda: symmetrize_measure(x5, phase(Cyclic(5), 1)), ValueError, "points must have shape"),
-    (lambda: symmetrize_measure(torch.ones(3, 1), phase(Cyclic(5), 1)), TypeError, "points must be complex"),
-])
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: symmetrize_function(None, P5), TypeError, "f must be a function, got None"),
+        (lambda: symmetrize_function(len, Cyclic(5)), TypeError, "source must be a Representation, got C5"),
+        (lambda: symmetrize_function(len, P5, 5), TypeError, "target must be a Representation, got 5"),
+        (lambda: symmetrize_function(len, P5, planar(Cyclic(4))), ValueError, "of one group, got C5 and C4"),
+        (lambda: symmetrize_function(len, T1), TypeError, "elements must be given, T1 is not finite"),
+        (lambda: symmetrize_function(len, P5, elements=torch.tensor([[5]])), ValueError, "elements must hold elements"),
+        (
+            lambda: symmetrize_function(len, P5, elements=torch.ones(0, 1).long()),
+            ValueError,
+            r"elements must have shape",
+        ),
+        (lambda: symmetrize_function(len, P5, elements=torch.tensor([1])), ValueError, r"elements must have shape \(n"),
+        (lambda: symmetrize_function(len, P5, elements=[0, 1]), TypeError, "elements must be a torch.Tensor, got list"),
+        (
+            lambda: symmetrize_function(len, P5, weights=torch.ones(4)),
+            ValueError,
+            r"weights must have shape \(..., 5\)",
+        ),
+        (
+            lambda: symmetrize_function(len, P5, weights=torch.full((5,), math.nan)),
+            ValueError,
+            "weights must be finite",
+        ),
+        (
+            lambda: symmetrize_function(len, P5, weights=torch.ones(5).long()),
+            TypeError,
+            "weights must be of a floating",
+        ),
+        (lambda: symmetrize_function(len, P5, weights=torch.ones(2, 5)), ValueError, "weights must be 5 real numbers"),
+        (lambda: symmetrize_function(torch.sum, P5)(torch.ones(3)), ValueError, r"x must have shape \(..., 2\)"),
+        (lambda: symmetrize_function(torch.sum, P5)([1.0, 2.0]), TypeError, "x must be a torch.Tensor, got list"),
+        (lambda: symmetrize_function(lambda y: y.argmax(-1), P5)(x5), TypeError, r"f\(x\) must be of a floating-point"),
+        (lambda: symmetrize_function(lambda y: y / 0, P5)(x5), ValueError, r"f\(x\) must be finite"),
+        (lambda: symmetrize_function(torch.sum, phase(Cyclic(5), 1))(torch.ones(1)), TypeError, "x must be complex"),
+        (lambda: symmetrize_measure(x5, Cyclic(5)), TypeError, "representation must be a Representation, got C5"),
+        (lambda: symmetrize_measure(x5, T1), TypeError, "representation must be of a finite group, got T1"),
+        (lambda: symmetrize_measure(torch.ones(3, 3), P5), ValueError, r"points must have shape \(..., 2\), got"),
+        (lambda: symmetrize_measure(torch.ones(4, 3, 2), P5), ValueError, r"points must have shape \(n, 2\)"),
+        (lambda: symmetrize_measure(torch.ones(0, 2), P5), ValueError, "n ≥ 1, got"),
+        (lambda: symmetrize_measure(x5.long(), P5), TypeError, "points must be of a floating-point"),
+        (lambda: symmetrize_measure(x5 * math.inf, P5), ValueError, "points must be finite"),
+        (lambda: symmetrize_measure(x5, P5, torch.ones(2)), ValueError, r"weights must have shape \(..., 3\)"),
+        (lambda: symmetrize_measure(x5, P5, [1, 1, 1]), TypeError, "weights must be a torch.Tensor"),
+        (lambda: symmetrize_measure(x5, phase(Cyclic(5), 1)), ValueError, "points must have shape"),
+        (lambda: symmetrize_measure(torch.ones(3, 1), phase(Cyclic(5), 1)), TypeError, "points must be complex"),
+    ],
+)
 @pytest.mark.usefixtures("as_user")
 def test_refused(make: Callable[[], object], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):

@@ -6,8 +6,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-import scipy.optimize
 import torch
 from torch import Tensor
 
@@ -314,7 +312,7 @@ class StationaryPoint:
 POINT_TASKS = ("permutations", "rotations", "row shifts")
 
 
-def point_task(name: str, seed: int, samples: int = 80) -> Task:
+def point_task(name: str, seed: int, samples: int = 200) -> Task:
     """Return a task with so few weights that its minima are finite and do not interpolate: Gaussian inputs, noisy labels.
 
     Parameters
@@ -333,8 +331,9 @@ def point_task(name: str, seed: int, samples: int = 80) -> Task:
     network = Network(Architecture(spaces, ("tanh", "none"), (False, False), (1.0, 1.0), "binary", centre=0.0))
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(samples, 1, V.dim, generator=generator, dtype=torch.float64)
-    score = x[:, 0].sin().sum(-1) + x[:, 0, 0] + torch.randn(samples, generator=generator, dtype=torch.float64)
-    return Task(network, x, (score > 0).long(), samples)
+    score = 0.7 * x[:, 0].sin().sum(-1) + 0.7 * x[:, 0, 0]
+    noise = torch.rand(samples, generator=generator, dtype=torch.float64).logit()
+    return Task(network, x, (score + noise > 0).long(), samples)
 
 
 def find_stationary_point(name: str, found_by: str, seed: int = 0) -> StationaryPoint:
@@ -375,29 +374,33 @@ def _norm(tensors: Sequence[Tensor]) -> float:
     return math.sqrt(sum(float(t.square().sum()) for t in tensors))
 
 
-def _minimise(f: Callable[[list[Tensor]], Tensor], start: Sequence[Tensor]) -> list[Tensor]:
-    """Minimise f by a trust-region Newton method, then by plain Newton steps down to rounding."""
+def _minimise(f: Callable[[list[Tensor]], Tensor], start: Sequence[Tensor], steps: int = 200) -> list[Tensor]:
+    """Descend f along −|H|⁻¹∇f with step halving, then take plain Newton steps down to rounding.
+
+    H is the Hessian and |H| has the absolute values of its eigenvalues. Where ∇f lies in E and H is block diagonal, as for
+    R^aug on E, every step stays in E up to rounding, also where H has negative eigenvalues on E^⊥.
+    """
     shapes = [t.shape for t in start]
 
     def value(vector: Tensor) -> Tensor:
         parts = vector.split([s.numel() for s in shapes])
         return f([part.reshape(s) for part, s in zip(parts, shapes, strict=True)])
 
-    def slope(vector: np.ndarray) -> np.ndarray:
-        return torch.func.grad(value)(torch.from_numpy(vector)).numpy()
-
-    def curvature(vector: np.ndarray) -> np.ndarray:
-        return torch.autograd.functional.hessian(value, torch.from_numpy(vector)).numpy()
-
-    x = torch.cat([t.flatten() for t in start]).numpy()
-    x = scipy.optimize.minimize(
-        lambda v: float(value(torch.from_numpy(v))), x, jac=slope, hess=curvature, method="trust-exact",
-        options={"gtol": 1e-7, "maxiter": 500},
-    ).x
-    for _ in range(4):
-        x = x - np.linalg.pinv(curvature(x), rcond=1e-10, hermitian=True) @ slope(x)
-    parts = torch.from_numpy(x).split([s.numel() for s in shapes])
-    return [part.reshape(s) for part, s in zip(parts, shapes, strict=True)]
+    slope, curvature = torch.func.grad(value), torch.func.hessian(value)
+    x = torch.cat([t.flatten() for t in start])
+    for step in range(steps):
+        g, (eigenvalues, vectors) = slope(x), torch.linalg.eigh(curvature(x))
+        polish = float(g.norm()) < 1e-6
+        scale = eigenvalues if polish else eigenvalues.abs().clamp(min=1e-3)
+        inverse = torch.where(scale.abs() > 1e-8, 1 / scale, 0.0)
+        direction = -vectors @ (inverse * (vectors.mT @ g))
+        length = 1.0
+        while not polish and length > 1e-6 and value(x + length * direction) > value(x) + 1e-4 * length * (g @ direction):
+            length /= 2
+        x = x + length * direction
+        if polish and float(g.norm()) < 1e-13:
+            break
+    return [part.reshape(s) for part, s in zip(x.split([s.numel() for s in shapes]), shapes, strict=True)]
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,11 @@ from torch import Tensor
 from lib.actions import motions, natural, pixels, row_shifts, sign, translations, trivial, vectors
 from lib.checks import check_float, check_int
 from lib.data import digits, photograph
-from lib.groups import Cyclic, Dihedral, FiniteGroup, Group, Symmetric
+from lib.groups import Cyclic, Dihedral, FiniteGroup, Symmetric
 from lib.haar import projection
 from lib.lie import Orthogonal, SpecialOrthogonal
-from lib.representations import DirectSum, Hom, Representation
-
-Nonlinearity = Callable[[Tensor], Tensor]
+from lib.representations import Hom, Representation
+from lib.risks import Risks, SmallNetwork, hessian
 
 
 def norm_gate(x: Tensor) -> Tensor:
@@ -30,66 +29,25 @@ def uneven_tanh(x: Tensor) -> Tensor:
     return torch.tanh(x * torch.linspace(0.5, 1.5, x.shape[-1], dtype=x.dtype))
 
 
-@dataclass(frozen=True)
-class Network:
-    """A multilayer network Φ_A(x) = A_L σ(A_{L−1} … σ(A_1 x)) and the group that acts on its layers.
-
-    Attributes
-    ----------
-    spaces : tuple of Representation
-        Representations on the input, the hidden layers and the output.
-    nonlinearity : callable
-        σ, applied between layers.
-    """
-
-    spaces: tuple[Representation, ...]
-    nonlinearity: Nonlinearity
-
-    @property
-    def group(self) -> Group:
-        """The group that acts."""
-        return self.spaces[0].group
-
-    @property
-    def layer_spaces(self) -> list[Hom]:
-        """Hom spaces of the layers."""
-        return [Hom(V, W) for V, W in zip(self.spaces[:-1], self.spaces[1:], strict=True)]
-
-    def random_layers(self, generator: torch.Generator) -> list[Tensor]:
-        """Return layers with independent normal entries of variance 1/(input dimension)."""
-        return [
-            torch.randn(H.shape, generator=generator, dtype=torch.float64) / H.source.dim**0.5
-            for H in self.layer_spaces
-        ]
-
-    def act(self, g: Tensor, layers: Sequence[Tensor]) -> list[Tensor]:
-        """Return ρ(g)A, layer by layer."""
-        return [H.apply(g, A) for H, A in zip(self.layer_spaces, layers, strict=True)]
-
-    def project(self, layers: Sequence[Tensor]) -> list[Tensor]:
-        """Return ΠA, layer by layer."""
-        return [projection(H)(A) for H, A in zip(self.layer_spaces, layers, strict=True)]
-
-    def forward(self, layers: Sequence[Tensor], x: Tensor) -> Tensor:
-        """Return Φ_A(x) for inputs ``(..., dim)``; layers may carry the same leading batch axes as x but the last."""
-        for A in layers[:-1]:
-            x = self.nonlinearity(x @ A.mT)
-        return x @ layers[-1].mT
+def random_layers(network: SmallNetwork, generator: torch.Generator) -> Tensor:
+    """Return layers with independent normal entries of variance 1/(input dimension), flat, shape ``(dim L,)``."""
+    blocks = [torch.randn(H.dim, generator=generator, dtype=torch.float64) for H in network.layers.summands]
+    return torch.cat([b / H.source.dim**0.5 for b, H in zip(blocks, network.layers.summands, strict=True)])
 
 
-def example_networks() -> dict[str, Network]:
+def example_networks() -> dict[str, SmallNetwork]:
     """Return networks of two or three layers, one for each kind of group in the chapter."""
     nodes = natural(Symmetric(4))
     turns, shifts, rows, both = pixels(Cyclic(4), 4), pixels(translations(4), 4), row_shifts(4), pixels(motions(4), 4)
     space, reflected = vectors(SpecialOrthogonal(3)), vectors(Orthogonal(3))
     return {
-        "graphs, S4": Network((nodes * nodes, nodes * nodes, nodes, trivial(nodes.group)), torch.tanh),
-        "images, quarter turns": Network((turns, turns, turns), torch.tanh),
-        "images, shifts": Network((shifts, shifts, shifts + shifts, trivial(shifts.group)), torch.tanh),
-        "images, row shifts": Network((rows, rows, trivial(rows.group, 2)), torch.tanh),
-        "images, shifts and turns": Network((both, both, both), torch.tanh),
-        "vectors, SO(3)": Network((space + space, space * space, space), norm_gate),
-        "vectors, O(3)": Network((reflected, reflected + reflected, reflected), norm_gate),
+        "graphs, S4": SmallNetwork((nodes * nodes, nodes * nodes, nodes, trivial(nodes.group)), torch.tanh),
+        "images, quarter turns": SmallNetwork((turns, turns, turns), torch.tanh),
+        "images, shifts": SmallNetwork((shifts, shifts, shifts + shifts, trivial(shifts.group)), torch.tanh),
+        "images, row shifts": SmallNetwork((rows, rows, trivial(rows.group, 2)), torch.tanh),
+        "images, shifts and turns": SmallNetwork((both, both, both), torch.tanh),
+        "vectors, SO(3)": SmallNetwork((space + space, space * space, space), norm_gate),
+        "vectors, O(3)": SmallNetwork((reflected, reflected + reflected, reflected), norm_gate),
     }
 
 
@@ -101,7 +59,7 @@ class LayerIdentity:
     augmented_risk: float
 
 
-def layer_identity(network: Network, seed: int, points: int = 5) -> LayerIdentity:
+def layer_identity(network: SmallNetwork, seed: int, points: int = 5) -> LayerIdentity:
     """Measure both sides of Lemmas 3 and 4 of Nordenfors, Ohlsson, Flinth (2023) for random layers and data.
 
     Finite groups are summed over; for Lie groups both integrals use the same 20 random elements and their inverses (the
@@ -116,28 +74,36 @@ def layer_identity(network: Network, seed: int, points: int = 5) -> LayerIdentit
     points
         Data points.
     """
-    generator, group = torch.Generator().manual_seed(seed), network.group
-    X, Y = network.spaces[0], network.spaces[-1]
-    layers = network.random_layers(generator)
-    x, y = (torch.randn(points, V.dim, generator=generator, dtype=torch.float64) for V in (X, Y))
+    generator, L = torch.Generator().manual_seed(seed), network.layers
+    X, Y, group = network.spaces[0], network.spaces[-1], L.group
+    A = random_layers(network, generator)
+    x, y = _random_data(network, points, generator)
     if isinstance(group, FiniteGroup):
         g = group.elements()
     else:
         g = group.sample(20, generator)
         g = torch.cat([g, group.inverse(g)])
     h = group.unsqueeze(g)
-    left = network.forward(layers, X.apply(h, x))
-    right = Y.apply(h, network.forward(network.act(group.inverse(g), layers), x))
+    left = network(A, X.apply(h, x))
+    right = Y.apply(h, network(L.apply(group.inverse(g), A), x))
     augmented = (left - Y.apply(h, y)).square().sum(-1).mean()
-    averaged = (network.forward(network.act(g, layers), x) - y).square().sum(-1).mean()
+    averaged = (network(L.apply(g, A), x) - y).square().sum(-1).mean()
     return LayerIdentity(
         float((left - right).abs().max() / left.abs().max()), float((augmented - averaged).abs() / augmented)
     )
 
 
+def _random_data(network: SmallNetwork, points: int, generator: torch.Generator) -> list[Tensor]:
+    ends = (network.spaces[0], network.spaces[-1])
+    return [torch.randn(points, V.dim, generator=generator, dtype=torch.float64) for V in ends]
+
+
 @dataclass(frozen=True)
 class HessianCheck:
-    """Largest entries, relative to the Hessian's largest: the E–E^⊥ block, and Π_{L⊗L}∇²R − ∇²R^aug."""
+    """Largest entries, relative to the Hessian's largest: the E–E^⊥ block, and Π_{L⊗L}∇²R − ∇²R^aug.
+
+    The last two fields are controls: the same block of the nominal Hessian, and its difference from the augmented one.
+    """
 
     off_diagonal_block: float
     projection: float
@@ -145,17 +111,17 @@ class HessianCheck:
     nominal_difference: float
 
 
-def hessian_networks() -> list[Network]:
+def hessian_networks() -> list[SmallNetwork]:
     """Return networks small enough for explicit Hessians on the space of all layers."""
     nodes, turns, square = natural(Symmetric(3)), pixels(Cyclic(4), 2), pixels(Dihedral(4), 2)
     return [
-        Network((nodes, nodes, trivial(nodes.group)), torch.tanh),
-        Network((turns, turns, trivial(turns.group)), torch.tanh),
-        Network((square, square, square), torch.tanh),
+        SmallNetwork((nodes, nodes, trivial(nodes.group))),
+        SmallNetwork((turns, turns, trivial(turns.group))),
+        SmallNetwork((square, square, square)),
     ]
 
 
-def hessian_check(network: Network, seed: int, points: int = 12) -> HessianCheck:
+def hessian_check(network: SmallNetwork, seed: int, points: int = 12) -> HessianCheck:
     """Compare Hessians of the nominal and the augmented risk at a random point of E (DYN Lemmas 5, 6, Proposition 2).
 
     Parameters
@@ -167,35 +133,16 @@ def hessian_check(network: Network, seed: int, points: int = 12) -> HessianCheck
     points
         Data points, drawn without symmetry.
     """
-    generator, group = torch.Generator().manual_seed(seed), network.group
-    X, Y = network.spaces[0], network.spaces[-1]
-    x, y = (torch.randn(points, V.dim, generator=generator, dtype=torch.float64) for V in (X, Y))
-    shapes = [H.shape for H in network.layer_spaces]
-    sizes = [H.dim for H in network.layer_spaces]
-    flat = torch.cat([A.flatten() for A in network.project(network.random_layers(generator))])
-
-    def risk(parameters: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
-        layers = [p.reshape(shape) for p, shape in zip(parameters.split(sizes), shapes, strict=True)]
-        return (network.forward(layers, inputs) - targets).square().sum(-1).mean()
-
-    g = group.unsqueeze(group.elements())
-    nominal = torch.func.hessian(risk)(flat, x, y)
-    augmented = torch.func.hessian(risk)(flat, X.apply(g, x), Y.apply(g, y))
-    L = DirectSum(*network.layer_spaces)
-    pi = projection(L).matrix()
+    generator, L = torch.Generator().manual_seed(seed), network.layers
+    risks = Risks(network, *_random_data(network, points, generator))
+    A = risks.project(random_layers(network, generator))
+    nominal, augmented = hessian(risks.nominal, A), hessian(risks.augmented, A)
+    pi = risks.project_matrix
     projected = projection(L * L)(nominal.flatten()).reshape(nominal.shape)
-    complement = torch.eye(len(pi)) - pi
-    scale = float(nominal.abs().max())
-
-    def size(block: Tensor) -> float:
-        return float(block.abs().max()) / scale
-
-    return HessianCheck(
-        size(pi @ augmented @ complement),
-        size(projected - augmented),
-        size(pi @ nominal @ complement),
-        size(nominal - augmented),
-    )
+    blocks = (pi @ H @ (torch.eye(len(pi)) - pi) for H in (augmented, nominal))
+    differences = (projected - augmented, nominal - augmented)
+    sizes = [float(d.abs().max() / nominal.abs().max()) for d in (*blocks, *differences)]
+    return HessianCheck(sizes[0], sizes[2], sizes[1], sizes[3])
 
 
 def affine_defect(
