@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from external_names import external_page
 from figures_and_panels import prepare_notebook
 from ledger_page import claim_markdown, escape, overview_markdown
-
 from lib import ledger
 from lib.evidence import MIME_TYPE, evaluate, load_claims, load_finished_chapters
 from lib.ledger import collect, count_line, problems, read_records

@@ -12,15 +12,15 @@ from typing import Any
 
 from docutils import nodes
 from docutils.statemachine import StringList
-from external_names import resolve_external
-from figures_and_panels import prepare_notebook
-from ledger_page import claim_markdown, group_by_section, overview_markdown
 from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 from sphinx.config import Config
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
+from external_names import resolve_external
+from figures_and_panels import prepare_notebook
+from ledger_page import claim_markdown, group_by_section, overview_markdown
 from lib.claims import load_claims, load_finished_chapters, load_sections
 from lib.ledger import Row, collect, problems
 
