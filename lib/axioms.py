@@ -118,7 +118,8 @@ def equivariance_error(
     g = source.group.unsqueeze(source.group.check("g", g))
     values, moved = check_tensor("f(x)", f(x), inexact=True), f(source.apply(g, x))
     expected = values if target is None else target.apply(g, values)
-    return float((moved - expected).abs().max() / values.abs().square().mean().sqrt())
+    gap = float((moved - expected).abs().max())
+    return gap / float(values.abs().square().mean().sqrt()) if gap else 0.0
 
 
 def assert_group(group: Group, tolerance: float = 1e-10, samples: int = 256, seed: int = 0) -> None:

@@ -228,9 +228,10 @@ class FourierDiagonal(Projection):
         images = side._permutation(group.generators())
         shifted = (points + points[images[:, :1]]) % sizes
         still = [a for a in range(len(self.grid)) if a not in self.axes]
-        origin = side._permutation(group.elements())[:, 0] if group.order <= side.dim else images[:, 0]
         order = math.prod(self.grid[a] for a in self.axes)
-        exact = group.order == order == len(origin.unique()) and not points[origin][:, still].any()
+        chunks = group.chunks(256) if group.order == order else []
+        origin = torch.cat([side._permutation(g)[:, 0] for g in chunks] or [images[:0, 0]])
+        exact = len(origin.unique()) == order and not points[origin][:, still].any()
         if not (exact and torch.equal(points[images], shifted)):
             wanted = f"the {order} translations along axes {self.axes} of {self.grid}"
             raise ValueError(f"group must act on {side.name} by {wanted}, got {group}")

@@ -114,6 +114,7 @@ def test_measured_equivariance() -> None:
     assert equivariance_error(lambda y: y * y.square().sum(-1, keepdim=True), V, V, x, g) < 1e-14
     assert equivariance_error(lambda y: y + 1e-3, V, V, x, g) == pytest.approx(2e-3, rel=0.5)
     assert_equivariant(lambda y: y.square().sum(-1), V, None, x, g)
+    assert_equivariant(torch.zeros_like, V, V, x, g)
     with pytest.raises(AssertionError, match=r"the map from R\^2 .* misses the tolerance .*'equivariance'"):
         assert_equivariant(torch.tanh, V, V, x, g)
 

@@ -20,7 +20,7 @@ NETWORKS = networks.example_networks()
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_orthogonal_projections(name):
+def test_projection_defects(name):
     defects = chapter.projection_defects(EXAMPLES[name], seed=7)
     assert max(dataclasses.astuple(defects)) < 1e-12
 

@@ -208,7 +208,7 @@ def test_descents_do_as_the_signs_say(label: float, swapped: float, outcome: str
 
 
 def test_escaped_plane_network_is_equivariant_for_another_hidden_action() -> None:
-    end = chapter.plane_descents(3.0, 10, steps=600)[-1]
+    end = chapter.plane_descents(3.0, 10)[-1]
     assert torch.allclose(end[:, 0], -end[:, 1], atol=1e-8)
 
 

@@ -28,7 +28,6 @@ from lib.groups import (
 )
 from tests.catalogue import frobenius_21
 
-
 SMALL = [
     *[Cyclic(n) for n in (1, 2, 5, 12)],
     *[Dihedral(n) for n in (1, 2, 3, 6)],

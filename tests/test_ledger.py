@@ -238,3 +238,8 @@ def test_external_names(name: str, page: str) -> None:
 @pytest.mark.parametrize("name", ["integer", "torch.Tensro", "fractions.Frac", "lib.nothing", "", "os."])
 def test_unknown_external_names(name: str) -> None:
     assert external_page(name) is None
+
+
+def test_the_readme_states_the_count_of_the_ledger() -> None:
+    rows = collect(sorted(ledger.BOOK.glob("*.ipynb")), load_claims())
+    assert count_line(rows) in (ROOT / "README.md").read_text(encoding="utf-8")

@@ -324,7 +324,7 @@ def cost_law(largest_sum: int = 6, repeats: int = 15) -> CostLaw:
     orders = [space.group.order for space in spaces]
     sizes = (8, 10, 13, 16, 20)
     graphs = [natural(Symmetric(n)) * natural(Symmetric(n)) for n in sizes]
-    entry_seconds = [_fastest(lambda T=T: OrbitMean(Hom(T, T)), 3) for T in graphs]
+    entry_seconds = [_fastest(lambda T=T: OrbitMean(Hom(T, T)), 7) for T in graphs]
     entries = [n**4 for n in sizes]
     return CostLaw(
         orders,
