@@ -229,7 +229,7 @@ def _differences(one: StrictMinimum, other: StrictMinimum) -> int:
     return sum(getattr(one, name) != getattr(other, name) for name in ("nominal", "augmented", "equivariant"))
 
 
-def plane_descents(label: float, runs: int, swapped: float = 0.5, steps: int = 200) -> Tensor:
+def plane_descents(label: float, runs: int, swapped: float = 0.5, steps: int = 400) -> Tensor:
     """Descend from random points at distance 0.01 of a = (1/2, 1/2), and return the paths, shape (steps + 1, runs, 2).
 
     Parameters
@@ -241,12 +241,12 @@ def plane_descents(label: float, runs: int, swapped: float = 0.5, steps: int = 2
     swapped
         Weight of the swapped data, as in :func:`plane_risk`.
     steps
-        Steps of gradient descent at rate 0.2.
+        Steps of gradient descent at rate 0.1.
     """
     generator = torch.Generator().manual_seed(0)
     angle = 2 * math.pi * torch.rand(check_int("runs", runs), generator=generator, dtype=torch.float64)
     start = 0.5 + 0.01 * torch.stack([angle.cos(), angle.sin()], -1)
-    return descend(lambda a: plane_risk(a.unbind(-1), label, swapped), start, 0.2, steps, lambda a: a)[1]
+    return descend(lambda a: plane_risk(a.unbind(-1), label, swapped), start, 0.1, steps, lambda a: a)[1]
 
 
 def plane_outcomes(paths: Tensor) -> list[str]:
