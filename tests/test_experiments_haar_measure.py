@@ -5,76 +5,104 @@ import pytest
 import scipy.stats
 import torch
 
-from lib.actions import natural, pixels, planar, vectors
+from lib.actions import natural, pixels, planar
 from lib.data import digits
 from lib.experiments import groups_and_haar_measure as chapter
+from lib.experiments import haar_samplers as samplers
 from lib.groups import Cyclic, Dihedral, Symmetric
-from lib.lie import Orthogonal, SpecialOrthogonal, Unitary
-
-SETTINGS = chapter.Settings(samples=20_000, seeds=2)
+from lib.lie import SpecialOrthogonal
 
 
-@pytest.mark.parametrize("V", [planar(Dihedral(4)), natural(Symmetric(4)), vectors(SpecialOrthogonal(4))], ids=str)
+@pytest.mark.parametrize("V", samplers.examples(), ids=str)
 def test_haar_samplers_are_accepted(V):
-    check = chapter.check_haar(V, SETTINGS)
+    check = samplers.check_haar(V, 20_000, 2)
     assert max(check.deviations) < 4
-    assert min(check.p_values.values(), default=1.0) > 0.001
+    assert min(check.p_values.values()) > 0.001
+    assert {"left translates", "right translates"} < set(check.p_values)
 
 
-@pytest.mark.parametrize(
-    ("group", "sampler"),
-    [
-        (Unitary(2), chapter.raw_qr(Unitary(2))),
-        (Orthogonal(3), chapter.raw_qr(Orthogonal(3))),
-        (SpecialOrthogonal(3), chapter.uniform_euler),
-        (SpecialOrthogonal(3), chapter.uniform_axis_and_angle),
-    ],
-    ids=["raw QR, U(2)", "raw QR, O(3)", "Euler", "axis and angle"],
-)
-def test_flawed_samplers_fail(group, sampler):
-    check = chapter.check_haar(vectors(group), SETTINGS, sampler)
+@pytest.mark.parametrize(("V", "sampler"), samplers.flawed_samplers(), ids=["QR, U(2)", "QR, O(3)", "Euler", "axis"])
+def test_flawed_samplers_fail(V, sampler):
+    check = samplers.check_haar(V, 20_000, 2, sampler)
     assert min(check.deviations) > 4
-    assert max(check.p_values.values()) < 0.001
+    assert min(check.p_values.values()) < 0.001
+
+
+@pytest.mark.parametrize(("V", "sampler"), samplers.subtle_samplers(), ids=["even", "rotations", "curve"])
+def test_samplers_of_a_part_fool_moments_but_not_laws(V, sampler):
+    check = samplers.check_haar(V, 20_000, 2, sampler)
+    assert max(check.deviations) < 4
+    assert min(check.p_values.values()) < 0.001
+
+
+def test_translates_alone_reject_euler_angles():
+    V, sampler = samplers.flawed_samplers()[2]
+    p_values = samplers.law_p_values(V, sampler(200_000, torch.Generator().manual_seed(0)))
+    assert max(p_values["left translates"], p_values["right translates"]) < 0.001
 
 
 def test_flawed_samplers_are_in_the_group():
-    for sampler in (chapter.uniform_euler, chapter.uniform_axis_and_angle):
-        g = sampler(100, torch.Generator().manual_seed(0))
-        torch.testing.assert_close(g @ g.mT, torch.eye(3, dtype=g.dtype).expand_as(g))
-        torch.testing.assert_close(torch.linalg.det(g), torch.ones(100, dtype=g.dtype))
+    for V, sampler in samplers.flawed_samplers() + samplers.subtle_samplers():
+        V.group.check("g", sampler(100, torch.Generator().manual_seed(0)))
+
+
+def test_one_wrong_entry_is_seen():
+    V = natural(Symmetric(4))
+    g = V.group.sample(20_000, torch.Generator().manual_seed(0))
+    assert samplers.moment_deviation(V, g) < 4
+    skewed = torch.cat([g, V.group.identity().expand(400, 4)])
+    assert samplers.moment_deviation(V, skewed) > 4
+
+
+def test_rotation_angle_inverts_the_exponential():
+    angles = torch.linspace(0.01, 3.1, 50, dtype=torch.float64)
+    g = torch.linalg.matrix_exp(angles[:, None, None] * SpecialOrthogonal(3).lie_algebra()[1])
+    torch.testing.assert_close(samplers.rotation_angle(g), angles)
+
+
+def test_eigen_angles_refuse_reflections():
+    with pytest.raises(ValueError, match="g must have determinant 1"):
+        samplers.eigen_angles(torch.diag(torch.tensor([-1.0, 1.0, 1.0, 1.0]))[None].double())
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 5, 6, 7])
 def test_angle_laws_are_distribution_functions_of_sampled_angles(n):
     group = SpecialOrthogonal(n)
-    law = chapter.angle_law(group)
+    law = samplers.angle_law(group)
     values = law(np.linspace(0, np.pi, 300))
     assert values[0] == pytest.approx(0, abs=1e-12)
     assert values[-1] == pytest.approx(1)
     assert (np.diff(values) > -1e-12).all()
-    angles = chapter.eigen_angles(group.sample(20_000, torch.Generator().manual_seed(n)))
+    angles = samplers.eigen_angles(group.sample(20_000, torch.Generator().manual_seed(n)))
     assert scipy.stats.kstest(angles.numpy(), law).pvalue > 0.001
 
 
 def test_moment_deviation_is_a_standard_score():
     V = planar(Cyclic(5))
-    scores = [chapter.moment_deviation(V, V.group.sample(2000, torch.Generator().manual_seed(s))) for s in range(60)]
+    scores = [samplers.moment_deviation(V, V.group.sample(2000, torch.Generator().manual_seed(s))) for s in range(60)]
     assert 0.7 < np.sqrt(np.mean(np.square(scores))) < 1.8
 
 
 def test_averaging():
     V, points = pixels(Dihedral(4), 8), digits().test_x[:50]
     w = torch.randn(64, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    check = chapter.check_averaging(lambda x: torch.tanh(x @ w).prod(-1) + (x @ w[:, 0]), V, points)
-    assert check.adjointness < 1e-12
-    assert check.projection < 1e-12
-    assert check.contraction_excess <= 1e-12
+
+    def f(x):
+        return torch.tanh(x @ w).prod(-1) + x @ w[:, 0]
+
+    check = chapter.check_averaging(f, V, points)
+    assert max(check.adjointness, check.projection) < 1e-12
+    images = V.apply(V.group.elements()[:, None], points).flatten(0, 1)
+    assert chapter.contraction_excess(f, V, images) <= 1e-12
+    broken = chapter.check_averaging(f, V, points, V.group.elements()[:3])
+    assert min(broken.adjointness, broken.projection) > 1e-3
 
 
-def test_partial_averaging_breaks_all_three_properties():
+def test_averaging_expands_where_the_law_is_not_invariant():
     V, points = pixels(Dihedral(4), 8), digits().test_x[:20]
-    check = chapter.check_averaging(chapter.blind_functional(points), V, points, part=V.group.elements()[:3])
-    assert min(check.adjointness, check.projection, check.contraction_excess) > 1e-3
+    blind = chapter.blind_functional(points)
+    assert blind(points).abs().max() < 1e-12
+    assert chapter.contraction_excess(blind, V, points) > 0.01
 
 
 def test_blind_functional_needs_room():
@@ -93,10 +121,12 @@ def test_feature_averaging():
     assert len(set(trained.averaged_accuracy)) == 1
     double = chapter.train_classifier(Cyclic(4), steps=5, dtype=torch.float64)
     assert double.averaged_residual < 1e-13
+    before, after = chapter.restoration_residuals(Dihedral(4), steps=10)
+    assert after <= 1e-6 < 0.1 < before
 
 
 def test_settings_refuse_what_makes_no_sense():
-    with pytest.raises(ValueError, match="samples must be at least 1000, got 10"):
+    with pytest.raises(ValueError, match="samples must be at least 100000, got 10"):
         chapter.Settings(samples=10)
     with pytest.raises(TypeError, match="seeds must be an integer"):
         chapter.Settings(seeds=2.5)

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from lib.actions import natural, pixels, vectors
+from lib.actions import natural, sign, vectors
 from lib.experiments import haar_projections as chapter
 from lib.experiments import networks_under_groups as networks
-from lib.groups import Cyclic, Symmetric
+from lib.groups import Symmetric
 from lib.haar import OrbitMean, projection
-from lib.lie import SpecialOrthogonal
-from lib.representations import Hom
+from lib.lie import Orthogonal, SpecialOrthogonal
+from lib.representations import Hom, MatrixRepresentation
 from lib.risks import SmallNetwork
 
 EXAMPLES = chapter.examples()
@@ -42,7 +42,7 @@ def test_projection_defects_see_each_fault():
 def test_dimensions(grid):
     for row in chapter.dimension_table(grid):
         assert row.stated == row.characters == row.rank
-        assert row.without_identity != row.stated
+    assert min(chapter.wrong_dimensions(grid).values()) > 0
 
 
 def test_motions_are_counted_by_burnside():
@@ -99,10 +99,10 @@ def test_hessians_split(network):
 
 
 def test_biases():
-    for V in (pixels(Cyclic(4), 4), natural(Symmetric(5)), vectors(SpecialOrthogonal(3))):
-        assert networks.affine_defect(V, V, seed=0) < 1e-12
-    V, W, extra = networks.flipped_bias()
-    assert networks.affine_defect(V, W, 0, extra) > 0.1
+    for V, W in networks.affine_examples():
+        assert networks.affine_defect(V, W, seed=0) < 1e-12
+    V = natural(Symmetric(5))
+    assert networks.affine_defect(V, V * V, 0, sign(V.group)) > 1e-3
 
 
 def test_rotations_of_space_have_no_equivariant_bias():
@@ -128,6 +128,22 @@ def test_settings_refuse_what_makes_no_sense():
         chapter.Settings(grid=5)
     with pytest.raises(ValueError, match="seeds must be at least 1, got 0"):
         chapter.Settings(seeds=0)
+
+
+def test_random_walk_is_lazy_enough_for_the_determinant():
+    O3 = Orthogonal(3)
+    determinant = MatrixRepresentation(O3, 1, lambda g: torch.linalg.det(g)[..., None, None], "det")
+    for seed in range(100):
+        assert chapter.RandomWalk(determinant, elements=1, seed=seed).matrix().abs().max() < 1e-12
+
+
+def test_wrong_averages_show_their_faults():
+    wrong = chapter.wrong_averages()
+    assert wrong["three turns"].idempotent > 0.1
+    assert wrong["a subgroup"].idempotent == wrong["a subgroup"].self_adjoint == 0
+    assert min(wrong["a subgroup"].commutes, wrong["a subgroup"].range) > 0.1
+    assert wrong["shears"].idempotent == 0
+    assert wrong["shears"].self_adjoint > 0.1
 
 
 def test_random_walk_is_independent_of_its_seed():

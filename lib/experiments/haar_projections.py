@@ -82,12 +82,18 @@ def examples() -> dict[str, Hom]:
 
 @dataclass(frozen=True)
 class ProjectionDefects:
-    """Largest entries of ΠΠ − Π, Π* − Π, ρ(g)Π − Πρ(g), and Π − (projection onto the solution space of ρ(g)x = x)."""
+    """Largest entries of ΠΠ − Π, Π* − Π, ρ(g)Π − Π and Πρ(g) − Π, and Π − (projection onto solutions of ρ(g)x = x)."""
 
     idempotent: float
     self_adjoint: float
     commutes: float
     range: float
+
+
+def average(representation: Representation, seed: int = 0) -> Tensor:
+    """Return Π as the matrix of an average: the sum over a finite group, a :class:`RandomWalk` on a Lie group."""
+    finite = representation.group.is_finite
+    return (HaarSum(representation) if finite else RandomWalk(representation, seed=seed)).matrix()
 
 
 def projection_defects(
@@ -106,20 +112,34 @@ def projection_defects(
     seed
         Seed of the random elements.
     pi
-        The matrix Π to examine; by default that of :func:`lib.haar.projection`.
+        The matrix Π to examine; by default the :func:`average`.
     draws
-        Random elements for the commutation test.
+        Random elements for ρ(g)Π = Π = Πρ(g).
     """
     group, generator = representation.group, torch.Generator().manual_seed(seed)
-    pi = projection(representation).matrix() if pi is None else pi
+    pi = average(representation, seed) if pi is None else pi
     rho = representation.matrix(group.sample(draws, generator))
     nodes = group.generators()
     if not group.is_finite:
         nodes = torch.cat([nodes, group.sample(3, generator)])
     equations = (representation.matrix(nodes) - torch.eye(representation.dim)).flatten(0, 1)
     q = torch.from_numpy(scipy.linalg.null_space(equations.numpy(), rcond=1e-9)).to(pi)
-    differences = (pi @ pi - pi, pi.mH - pi, rho @ pi - pi @ rho, pi - q @ q.mH)
-    return ProjectionDefects(*(float(d.abs().max()) for d in differences))
+    fixed = torch.cat([rho @ pi - pi, pi @ rho - pi])
+    return ProjectionDefects(*(float(d.abs().max()) for d in (pi @ pi - pi, pi.mH - pi, fixed, pi - q @ q.mH)))
+
+
+def wrong_averages(seed: int = 0) -> dict[str, ProjectionDefects]:
+    """Return the defects of three averages that are not the projection: the controls of claim H2.
+
+    Over three of the four quarter turns (not idempotent, not self-adjoint); over the subgroup {1, s} of D_4 (an
+    orthogonal projection, but onto too large a space, which D_4 does not fix); and over C_2 acting by shears (oblique).
+    """
+    turns, square = pixels(Cyclic(4), 4), planar(Dihedral(4))
+    three = HaarSum(turns, elements=torch.tensor([[0], [1], [2]])).matrix()
+    part = HaarSum(square, elements=torch.tensor([[0, 0], [0, 1]])).matrix()
+    sheared, oblique = oblique_average()
+    cases = {"three turns": (turns, three), "a subgroup": (square, part), "shears": (sheared, oblique)}
+    return {name: projection_defects(V, seed, pi) for name, (V, pi) in cases.items()}
 
 
 def oblique_average() -> tuple[Representation, Tensor]:
@@ -135,20 +155,17 @@ def oblique_average() -> tuple[Representation, Tensor]:
 
 @dataclass(frozen=True)
 class DimensionRow:
-    """One row of the table of dimensions: stated value, character average, rank of Π, and a broken average."""
+    """One row of the table of dimensions: stated value, character average, rank of Π, and the number of all weights."""
 
     space: str
     stated: int
     characters: int
     rank: int
     total: int
-    without_identity: float
 
 
 def dimension_table(grid: int) -> list[DimensionRow]:
     """Return the dimensions of E that the register lists (claim H3), each computed by characters and as a rank.
-
-    ``without_identity`` averages the character over all elements but the identity, which is no group: the control.
 
     Parameters
     ----------
@@ -174,9 +191,23 @@ def _stated_motions(n: int) -> int:
 
 
 def _dimension_row(name: str, stated: int, space: Hom) -> DimensionRow:
-    computed, order = invariant_dimension(space), space.group.order
-    broken = (computed * order - space.dim) / (order - 1)
-    return DimensionRow(name, stated, computed, projection(space).rank, space.dim, broken)
+    return DimensionRow(name, stated, invariant_dimension(space), projection(space).rank, space.dim)
+
+
+def wrong_dimensions(grid: int) -> dict[str, int]:
+    """Return |computed − stated| where the group or the formula is a wrong one: the controls of claim H3.
+
+    Half turns for quarter turns, row shifts for shifts, shifts alone for shifts and turns, cyclic for all permutations
+    of four nodes, and the source's rounded n²/4 for shifts and turns.
+    """
+    n = grid
+    turns, both = pixels(Cyclic(4), n), pixels(motions(n), n)
+    half = Restriction(turns, Cyclic(2), lambda h: 2 * h)
+    nodes = Restriction(natural(Symmetric(4)), Cyclic(4), lambda k: (torch.arange(4) + k) % 4)
+    spaces = {"half turns": (half, n**4 // 4), "row shifts": (row_shifts(n), n**2)}
+    spaces |= {"shifts alone": (pixels(translations(n), n), _stated_motions(n)), "cyclic nodes": (nodes * nodes, 15)}
+    found = {name: abs(invariant_dimension(Hom(V, V)) - stated) for name, (V, stated) in spaces.items()}
+    return found | {"rounded formula": abs(invariant_dimension(Hom(both, both)) - n**2 // 4)}
 
 
 def routes(name: str, space: Hom) -> dict[str, Callable[[Tensor], Tensor]]:
@@ -237,11 +268,12 @@ def wrong_routes(seed: int = 0) -> list[float]:
 
 
 class RandomWalk(Projection):
-    """Π as the limit of a symmetric random walk on the group.
+    """Π as the limit of a lazy symmetric random walk on the group.
 
-    With m random elements and their inverses let T = (1/2m) Σ (ρ(g_j) + ρ(g_j)⁻¹). T is self-adjoint, fixes exactly the
-    invariants and shrinks everything else (almost surely), so its powers converge to Π geometrically: the law of the
-    walk converges to the Haar measure (Kawada, Itô 1940).
+    With m elements (the group's discrete generators and random ones) let T = ½ + (1/4m) Σ (ρ(g_j) + ρ(g_j)⁻¹). T is
+    self-adjoint with eigenvalues in [0, 1]; the eigenvalue 1 belongs to the vectors that every g_j fixes. Almost surely
+    the g_j generate a dense subgroup, so these are the invariants and T^k → Π geometrically: the law of the walk
+    converges to the Haar measure (Kawada, Itô 1940). Staying put with probability ½ excludes the eigenvalue −1.
 
     Parameters
     ----------
@@ -255,12 +287,12 @@ class RandomWalk(Projection):
         Seed of the elements.
     """
 
-    def __init__(self, representation: Representation, elements: int = 6, squarings: int = 8, seed: int = 0) -> None:
+    def __init__(self, representation: Representation, elements: int = 6, squarings: int = 9, seed: int = 0) -> None:
         super().__init__(representation)
         group = representation.group
         g = torch.cat([group.generators(), group.sample(elements, torch.Generator().manual_seed(seed))])
         rho = representation.matrix(g)
-        self._power = (rho + rho.mH).mean(0) / 2
+        self._power = torch.eye(representation.dim) / 2 + (rho + rho.mH).mean(0) / 4
         for _ in range(squarings):
             self._power = self._power @ self._power
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lib.actions import motions, natural, pixels, row_shifts, sign, translations, trivial, vectors
+from lib.actions import motions, natural, pixels, row_shifts, translations, trivial, vectors
 from lib.checks import check_float, check_int
 from lib.data import digits, photograph
 from lib.groups import Cyclic, Dihedral, FiniteGroup, Symmetric
@@ -150,7 +150,9 @@ def affine_defect(
 ) -> float:
     """Compare the projection of an affine map (A, b) with that of its linear embedding [[A, b], [0, 1]].
 
-    The group acts on the extra coordinate trivially (DYN Appendix F). The largest difference of entries is returned.
+    The group acts on the extra coordinate trivially (DYN Appendix F). The embedded map is averaged over the group (for
+    Lie groups: projected onto the null space of the equations), A and b are projected by the route that
+    :func:`lib.haar.projection` chooses. The largest difference of entries is returned.
 
     Parameters
     ----------
@@ -159,23 +161,25 @@ def affine_defect(
     seed
         Seed of the random map.
     extra
-        Representation on the extra coordinate of the target; another one than the trivial is a control.
+        Representation on the extra coordinate, of dimension one; another than the trivial one is a control.
     """
-    generator, one = torch.Generator().manual_seed(seed), trivial(source.group)
+    generator, one = torch.Generator().manual_seed(seed), extra or trivial(source.group)
     A = torch.randn(target.dim, source.dim, generator=generator, dtype=torch.float64)
     b = torch.randn(target.dim, generator=generator, dtype=torch.float64)
     embedded = torch.zeros(target.dim + 1, source.dim + 1, dtype=torch.float64)
     embedded[:-1, :-1], embedded[:-1, -1], embedded[-1, -1] = A, b, 1.0
-    together = projection(Hom(source + one, target + (extra or one)))(embedded)
+    space = Hom(source + one, target + one)
+    together = projection(space, "sum" if source.group.is_finite else "nullspace")(embedded)
     apart = torch.zeros_like(embedded)
     apart[:-1, :-1], apart[:-1, -1], apart[-1, -1] = projection(Hom(source, target))(A), projection(target)(b), 1.0
     return float((together - apart).abs().max())
 
 
-def flipped_bias() -> tuple[Representation, Representation, Representation]:
-    """Return source, target and a wrong extra coordinate (the sign of a permutation) for :func:`affine_defect`."""
-    V = natural(Symmetric(4))
-    return V, V, sign(V.group)
+def affine_examples() -> list[tuple[Representation, Representation]]:
+    """Return sources and targets of affine maps: images, graphs and their nodes, vectors and tensors of space."""
+    turns, both, nodes = pixels(Cyclic(4), 4), pixels(motions(4), 4), natural(Symmetric(5))
+    space = vectors(SpecialOrthogonal(3))
+    return [(turns, turns), (both, both + both), (nodes * nodes, nodes), (nodes, nodes * nodes), (space, space * space)]
 
 
 @dataclass(frozen=True)
@@ -204,8 +208,8 @@ def linear_digits(seed: int) -> LinearDigits:
     inside = LogisticRegression(C=1.0, max_iter=2000).fit(
         orbits.coordinates(data.train_x).numpy(), data.train_y.numpy()
     )
-    W = torch.from_numpy(free.coef_)
-    bias = torch.from_numpy(free.intercept_)
+    W, bias = torch.from_numpy(free.coef_), torch.from_numpy(free.intercept_)
+    invariant = projection(space)(W)
     views = [turns.apply(torch.tensor([k]), data.test_x) for k in range(4)]
 
     def accuracy(predict: Callable[[Tensor], Tensor]) -> list[float]:
@@ -213,7 +217,7 @@ def linear_digits(seed: int) -> LinearDigits:
 
     return LinearDigits(
         accuracy(lambda v: (v @ W.T + bias).argmax(-1)),
-        accuracy(lambda v: (v @ projection(space)(W).T + bias).argmax(-1)),
+        accuracy(lambda v: (v @ invariant.T + bias).argmax(-1)),
         accuracy(lambda v: torch.from_numpy(inside.predict(orbits.coordinates(v).numpy()))),
     )
 
