@@ -1,7 +1,7 @@
 """Data sets of the chapters on training: random graphs, simple shapes, and the MNIST test images.
 
-Graphs and shapes are generated (Nordenfors, Ohlsson, Flinth 2023, D.1 and D.3). MNIST is looked for in the directory that
-the environment variable ``SYMMETRY_DATA`` names (default: ``symmetry-measured`` in the user's cache directory) and
+Graphs and shapes are generated (Nordenfors, Ohlsson, Flinth 2023, D.1 and D.3). MNIST is looked for in the directory
+that the environment variable ``SYMMETRY_DATA`` names (default: ``symmetry-measured`` in the user's cache directory) and
 downloaded to it when missing; what is read is compared with its SHA-256 first.
 """
 
@@ -112,8 +112,11 @@ def connection_probability(nodes: int = 10, within: float = 0.5, across: float =
         for b in range(half + 1):
             smaller = [(i, j) for i in range(1, a + 1) for j in range(b + 1) if (i, j) != (a, b)]
             f[a, b] = 1.0 - sum(
-                math.comb(a - 1, i - 1) * math.comb(b, j) * f[i, j]
-                * p ** (i * (a - i) + j * (b - j)) * q ** (i * (b - j) + j * (a - i))
+                math.comb(a - 1, i - 1)
+                * math.comb(b, j)
+                * f[i, j]
+                * p ** (i * (a - i) + j * (b - j))
+                * q ** (i * (b - j) + j * (a - i))
                 for i, j in smaller
             )
     return f[half, half]
@@ -150,9 +153,9 @@ def polygon_coverage(corners: Tensor, size: int, oversampling: int = 8) -> Tenso
 def simple_shapes(count: int, size: int = 14, seed: int = 0) -> tuple[Tensor, Tensor]:
     """Return images of one triangle or pentagon each, and the two masks (ibid., D.3).
 
-    With equal probability an equilateral triangle or a regular pentagon, first corner to the right, of radius uniform in
-    [.7, .8] about a centre uniform in [−.5, .5]², drawn on the canvas [−1, 1]², white on black. The masks mark pixels that
-    are more than half covered; the mask of the absent shape is zero.
+    With equal probability an equilateral triangle or a regular pentagon, first corner to the right, of radius uniform
+    in [.7, .8] about a centre uniform in [−.5, .5]², drawn on the canvas [−1, 1]², white on black. The masks mark
+    pixels that are more than half covered; the mask of the absent shape is zero.
 
     Parameters
     ----------
@@ -224,7 +227,9 @@ def mnist_test(size: int = 14, directory: str | Path | None = None) -> tuple[Ten
     pixels = torch.from_numpy(np.frombuffer(images, np.uint8, offset=16).reshape(-1, 28, 28).copy()) / 255.0
     step = 28 // size
     small = pixels.double().unflatten(2, (size, step)).unflatten(1, (size, step)).mean((2, 4))
-    return small.reshape(len(small), 1, -1), torch.from_numpy(np.frombuffer(labels, np.uint8, offset=8).astype(np.int64))
+    return small.reshape(len(small), 1, -1), torch.from_numpy(
+        np.frombuffer(labels, np.uint8, offset=8).astype(np.int64)
+    )
 
 
 def read_verified(
@@ -292,8 +297,8 @@ def _download(
         except (OSError, EOFError, zlib.error, DataUnavailable) as error:
             reasons.append(f"{mirror}: {str(error) or type(error).__name__}")
     raise DataUnavailable(
-        f"{file.name} is not in {folder} and could not be downloaded ({'; '.join(reasons)}). Connect to the network, or put "
-        f"{file.name}.gz into a directory and name it in the environment variable {VARIABLE}"
+        f"{file.name} is not in {folder} and could not be downloaded ({'; '.join(reasons)}). Connect to the network, "
+        f"or put {file.name}.gz into a directory and name it in the environment variable {VARIABLE}"
     )
 
 

@@ -1,9 +1,9 @@
 """Gradient descent on the nominal, the equivariant and the augmented risk, for many runs at once.
 
 The augmented risk of a sampling law ν on the group is R^ν(A) = ∫ E ℓ(Φ_A(gx), gy) dν(g), with ν = Haar measure in
-Nordenfors, Ohlsson, Flinth 2023, eq. (5). Gradients are those of the whole data set, accumulated over parts of any size.
-Augmentation is either exact (the integral over ν) or sampled as there: in every epoch, several passes over the data, one
-element of ν for every mini-batch and pass, independently for every run.
+Nordenfors, Ohlsson, Flinth 2023, eq. (5). Gradients are those of the whole data set, accumulated over parts of any
+size. Augmentation is either exact (the integral over ν) or sampled as there: in every epoch, several passes over the
+data, one element of ν for every mini-batch and pass, independently for every run.
 """
 
 from __future__ import annotations
@@ -16,88 +16,8 @@ import torch
 from torch import Tensor
 
 from lib.checks import check_choice, check_float, check_int
-from lib.groups import FiniteGroup, Group
+from lib.laws import Law
 from lib.networks import Network, check_inputs
-from lib.representations import Representation
-
-LISTING_LIMIT = 4096
-
-
-@dataclass(frozen=True)
-class Law:
-    """A probability law on a finite group: the law of a product g_1 g_2 … of independent factors.
-
-    Attributes
-    ----------
-    name : str
-        Name for tables.
-    group : Group
-        The group.
-    factors : tuple of (Tensor, Tensor)
-        Elements ``(m, *element_shape)`` and probabilities ``(m,)`` of every factor; empty for Haar measure on a group too
-        large to list.
-    """
-
-    name: str
-    group: Group
-    factors: tuple[tuple[Tensor, Tensor], ...]
-
-    def __post_init__(self) -> None:
-        for elements, weights in self.factors:
-            if len(elements) != len(weights) or bool((weights < 0).any()) or abs(float(weights.sum()) - 1) > 1e-12:
-                raise ValueError(f"weights of {self.name} must be one probability for each element, with sum 1")
-
-    @property
-    def support(self) -> int | None:
-        """Number of products that can occur, counted with multiplicity; None where they cannot be listed."""
-        sizes = [len(elements) for elements, _ in self.factors]
-        return int(torch.tensor(sizes).prod()) if sizes else None
-
-    def listed(self) -> tuple[Tensor, Tensor]:
-        """Return all products and their probabilities.
-
-        Raises
-        ------
-        ValueError
-            The group is too large to list.
-        """
-        if not self.factors:
-            raise ValueError(f"{self.name} on {self.group} cannot be listed; use a number of passes")
-        elements, weights = self.factors[0]
-        for more, probabilities in self.factors[1:]:
-            elements = self.group.multiply(self.group.unsqueeze(elements), more).flatten(0, 1)
-            weights = (weights[:, None] * probabilities).flatten()
-        return elements, weights
-
-    def sample(self, count: int, generator: torch.Generator) -> Tensor:
-        """Return independent elements, shape ``(count, *element_shape)``."""
-        if not self.factors:
-            return self.group.sample(count, generator)
-        g = None
-        for elements, weights in self.factors:
-            h = elements[torch.multinomial(weights, count, replacement=True, generator=generator)]
-            g = h if g is None else self.group.multiply(g, h)
-        return g
-
-    def average(self, representation: Representation, x: Tensor) -> Tensor:
-        """Return ∫ ρ(g) x dν(g) for x of shape ``(..., *representation.shape)``, factor by factor."""
-        if not self.factors:
-            raise ValueError(f"{self.name} on {self.group} cannot be listed")
-        for elements, weights in reversed(self.factors):
-            total = torch.zeros_like(x)
-            for g, w in zip(elements, weights.tolist(), strict=True):
-                total = total + w * representation.apply(g, x)
-            x = total
-        return x
-
-
-def haar(group: FiniteGroup) -> Law:
-    """Return the Haar measure: all elements equally likely."""
-    if not isinstance(group, FiniteGroup):
-        raise TypeError(f"group must be a FiniteGroup, got {group!r}")
-    if group.order > LISTING_LIMIT:
-        return Law("Haar", group, ())
-    return Law("Haar", group, ((group.elements(), torch.full((group.order,), 1 / group.order, dtype=torch.float64)),))
 
 
 @dataclass(frozen=True)
@@ -191,17 +111,17 @@ class View:
 def views(task: Task, strategy: Strategy, generators: Sequence[torch.Generator], part: int) -> Iterator[View]:
     """Yield the data of one epoch in parts of about ``part`` samples per run.
 
-    One generator per run: what a run sees does not depend on the other runs. Where ν has no more elements than there are
-    passes, a batch is used once per *element* and weighted by how often it was drawn, which gives the same gradient.
+    One generator per run: what a run sees does not depend on the other runs. Where ν has no more elements than there
+    are passes, a batch is used once per *element* and weighted by how often it was drawn, which gives the same
+    gradient.
     """
     count = len(task.inputs)
     if strategy.law is None:
         yield from _parts(task.inputs[None], task.targets[None], task.inputs.new_full((1, count), 1 / count), part)
     elif strategy.passes is None:
         elements, weights = strategy.law.listed()
-        for g, w in zip(elements, weights.tolist(), strict=True):
-            x, y = transformed(task, g)
-            yield from _parts(x[None], y[None], x.new_full((1, count), w / count), part)
+        shares = weights.to(task.inputs)[None, :, None].expand(1, -1, count) / count
+        yield from _weighted(task, elements, shares, part)
     elif strategy.law.support is not None and strategy.law.support <= strategy.passes:
         yield from _counted(task, strategy, generators, part)
     else:
@@ -209,13 +129,19 @@ def views(task: Task, strategy: Strategy, generators: Sequence[torch.Generator],
 
 
 def transformed(task: Task, g: Tensor) -> tuple[Tensor, Tensor]:
-    """Return ρ_X(g) x and ρ_Y(g) y for all data and one element g."""
+    """Return ρ_X(g) x and ρ_Y(g) y for all data and elements g ``(m, *element_shape)``; m is the first axis of both."""
     spaces = task.network.architecture.spaces
     inverse = spaces[0].representation.group.inverse(g)
     source = spaces[0].representation.permutation(inverse).to(task.inputs.device)
+    x = _read(task.inputs, source)
     if task.targets.ndim == 1:
-        return task.inputs[..., source], task.targets
-    return task.inputs[..., source], task.targets[..., spaces[-1].representation.permutation(inverse).to(source.device)]
+        return x, task.targets.expand(len(g), -1)
+    return x, _read(task.targets, spaces[-1].representation.permutation(inverse).to(source.device))
+
+
+def _read(values: Tensor, source: Tensor) -> Tensor:
+    """Return ``values[..., source[k]]`` for every k, shape ``(len(source), *values.shape)``."""
+    return values[..., source].movedim(-2, 0)
 
 
 def _parts(x: Tensor, y: Tensor, weights: Tensor, part: int) -> Iterator[View]:
@@ -223,18 +149,29 @@ def _parts(x: Tensor, y: Tensor, weights: Tensor, part: int) -> Iterator[View]:
     yield from (View(a, b, w) for a, b, w in pieces)
 
 
+def _weighted(task: Task, elements: Tensor, shares: Tensor, part: int) -> Iterator[View]:
+    """Yield the data under every element, with weights ``shares`` of shape ``(runs or 1, elements, samples)``."""
+    step = max(1, part // len(task.inputs))
+    for first in range(0, len(elements), step):
+        take = slice(first, first + step)
+        x, y = transformed(task, elements[take])
+        yield from _parts(x.flatten(0, 1)[None], y.flatten(0, 1)[None], shares[:, take].flatten(1), part)
+
+
 def _counted(task: Task, strategy: Strategy, generators: Sequence[torch.Generator], part: int) -> Iterator[View]:
     elements, weights = strategy.law.listed()
-    draws = [torch.multinomial(weights.expand(task.batches, -1), strategy.passes, True, generator=g) for g in generators]
+    draws = [
+        torch.multinomial(weights.expand(task.batches, -1), strategy.passes, True, generator=g) for g in generators
+    ]
     counts = torch.nn.functional.one_hot(torch.stack(draws), len(elements)).sum(2)
     share = counts.to(task.inputs) / (strategy.passes * len(task.inputs))
-    for index, g in enumerate(elements):
-        x, y = transformed(task, g)
-        yield from _parts(x[None], y[None], share[..., index].repeat_interleave(task.batch, 1), part)
+    kept = counts.sum((0, 1)) > 0
+    shares = share.repeat_interleave(task.batch, 1).transpose(1, 2)[:, kept]
+    yield from _weighted(task, elements[kept], shares, part)
 
 
 def _drawn(task: Task, strategy: Strategy, generators: Sequence[torch.Generator], part: int) -> Iterator[View]:
-    law, (count, channels, dim) = strategy.law, task.inputs.shape
+    law, (count, _channels, _dim) = strategy.law, task.inputs.shape
     total = strategy.passes * task.batches
     g = torch.stack([law.group.inverse(law.sample(total, generator)) for generator in generators])
     spaces = task.network.architecture.spaces
@@ -270,7 +207,7 @@ def gradient(
 
     ``parameters`` are dense layers, or reduced coordinates: then the gradient is that of θ ↦ R(A(θ)), orbit sums of ∇R.
     """
-    leaves = [p.detach().clone(memory_format=torch.contiguous_format).requires_grad_(True) for p in parameters]
+    leaves = [p.detach().contiguous().requires_grad_(True) for p in parameters]
     risk = leaves[0].new_zeros(len(leaves[0]))
     for view in pieces:
         losses = (task.network.losses(leaves, view.x, view.y) * view.weights).sum(1)
@@ -319,13 +256,14 @@ def train(
     epochs: int,
     rate: float,
     seed: int = 0,
+    first_run: int = 0,
     runs_at_once: int | None = None,
     part: int = 512,
 ) -> History:
     """Take full-batch gradient steps from a start in E and record the distances after each.
 
-    What is stored of a run is its displacement A − A⁰ (and A⁰ ∈ E in reduced coordinates), so that small distances are not
-    lost in rounding A itself, in float32 too.
+    What is stored of a run is its displacement A − A⁰ (and A⁰ ∈ E in reduced coordinates), so that small distances
+    are not lost in rounding A itself, in float32 too.
 
     Parameters
     ----------
@@ -337,6 +275,8 @@ def train(
         Number of steps and step size.
     seed
         Seed of the augmentation; run r draws from a stream of its own.
+    first_run
+        Number of the first run in ``start``, so that a part of the runs can be trained alone.
     runs_at_once
         Runs trained together; by default as many as keep the working set near 64 MiB, at least one.
     part
@@ -349,10 +289,12 @@ def train(
     pieces = []
     for first in range(0, runs, size):
         chunk = [s[first : first + size] for s in start]
-        generators = run_generators(range(first, first + len(chunk[0])), seed)
+        generators = run_generators(range(first_run + first, first_run + first + len(chunk[0])), seed)
         pieces.append(_train_chunk(task, chunk, strategy, epochs, rate, generators, part))
     joined = {name: torch.cat([getattr(p, name) for p in pieces], dim=1) for name in ("moved", "off", "risk")}
-    return History(**joined, seconds=sum(p.seconds for p in pieces), recording_seconds=sum(p.recording_seconds for p in pieces))
+    return History(
+        **joined, seconds=sum(p.seconds for p in pieces), recording_seconds=sum(p.recording_seconds for p in pieces)
+    )
 
 
 def _runs_at_once(task: Task, runs: int, part: int) -> int:
@@ -375,7 +317,7 @@ def _train_chunk(
     begin = time.perf_counter()
     for epoch in range(epochs + 1):
         tick = time.perf_counter()
-        distances = state.distances(epoch in (0, epochs))
+        distances = state.distances(first=epoch == 0, last=epoch == epochs)
         moved.append(distances[0])
         off.append(distances[1])
         recording += time.perf_counter() - tick
@@ -384,8 +326,13 @@ def _train_chunk(
             state.step(grads, rate)
             risks.append(risk)
     seconds = time.perf_counter() - begin
-    return History(torch.stack(moved).double().cpu(), torch.stack(off).double().cpu(), torch.stack(risks).double().cpu(),
-                   seconds, recording)
+    return History(
+        torch.stack(moved).double().cpu(),
+        torch.stack(off).double().cpu(),
+        torch.stack(risks).double().cpu(),
+        seconds,
+        recording,
+    )
 
 
 class _Dense:
@@ -402,13 +349,14 @@ class _Dense:
         for d, g in zip(self.displacement, grads, strict=True):
             d.sub_(g, alpha=rate)
 
-    def distances(self, at_the_ends: bool) -> tuple[Tensor, Tensor]:
+    def distances(self, first: bool, last: bool) -> tuple[Tensor, Tensor]:
+        """Distance from the start and from E; nothing has moved at the first epoch."""
         moved = torch.stack([d.flatten(1).norm(dim=1) for d in self.displacement], dim=1)
-        return moved, self.network.off(self.displacement)
+        return moved, torch.zeros_like(moved) if first else self.network.off(self.displacement)
 
 
 class _Reduced:
-    """Layers in E: reduced coordinates θ = θ⁰ + δ; projected descent divides the orbit sums of ∇R by the orbit sizes."""
+    """Layers in E: reduced coordinates θ = θ⁰ + δ; projected descent divides orbit sums of ∇R by orbit sizes."""
 
     def __init__(self, network: Network, start: Sequence[Tensor]) -> None:
         self.network, self.start = network, start
@@ -421,8 +369,9 @@ class _Reduced:
         for d, g, layer in zip(self.displacement, grads, self.network.layers, strict=True):
             d.sub_(g / layer.mean.sizes.to(g), alpha=rate)
 
-    def distances(self, at_the_ends: bool) -> tuple[Tensor, Tensor]:
-        """Distance from the start; the one from E is 0 by construction, and measured at the first and last epoch."""
+    def distances(self, first: bool, last: bool) -> tuple[Tensor, Tensor]:
+        """Distance from the start; the one from E is 0 by construction, and measured once, at the last epoch."""
         pairs = zip(self.network.layers, self.displacement, strict=True)
         moved = torch.stack([layer.reduced_norm(d) for layer, d in pairs], dim=1)
-        return moved, self.network.off(self.network.embed(self.displacement)) if at_the_ends else torch.zeros_like(moved)
+        dense = self.network.embed(self.displacement) if last else []
+        return moved, self.network.off(dense) if last else torch.zeros_like(moved)

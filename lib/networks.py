@@ -14,12 +14,13 @@ features                       ``(runs, samples, channels, dim V)``
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, layer_norm, leaky_relu
 
 from lib.actions import motions, natural, pixels, row_shifts, translations, trivial
 from lib.checks import check_choice, check_int, check_tensor
@@ -28,13 +29,13 @@ from lib.haar import OrbitMean
 from lib.representations import Hom, Representation
 
 Activation = Callable[[Tensor], Tensor]
-ACTIVATIONS: dict[str, Activation] = {"leaky": lambda x: F.leaky_relu(x, 0.01), "tanh": torch.tanh, "none": lambda x: x}
+ACTIVATIONS: dict[str, Activation] = {"leaky": lambda x: leaky_relu(x, 0.01), "tanh": torch.tanh, "none": lambda x: x}
 LOSSES = ("binary", "classes", "masks")
 
 
 def uneven(x: Tensor) -> Tensor:
     """Return leaky ReLU with a slope that depends on the coordinate: *not* equivariant, for controls."""
-    return F.leaky_relu(x, 0.01) * torch.linspace(0.5, 1.5, x.shape[-1], dtype=x.dtype, device=x.device)
+    return leaky_relu(x, 0.01) * torch.linspace(0.5, 1.5, x.shape[-1], dtype=x.dtype, device=x.device)
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,9 @@ class Architecture:
         depth = len(self.spaces) - 1
         for name in ("activations", "normalized", "scales"):
             if len(getattr(self, name)) != depth:
-                raise ValueError(f"{name} must have one entry for each of the {depth} layers, got {len(getattr(self, name))}")
+                raise ValueError(
+                    f"{name} must have one entry for each of the {depth} layers, got {len(getattr(self, name))}"
+                )
         if len({space.representation.group for space in self.spaces}) != 1:
             raise ValueError("spaces must be representations of one group")
         for space in self.spaces:
@@ -140,9 +143,14 @@ class LayerSpace:
     def off(self, maps: Tensor) -> Tensor:
         """Return ‖(1 − Π) A‖ per run; exactly 0 for layers with equal entries along every orbit.
 
-        One entry of every orbit is subtracted before the means are taken, so that nothing cancels near E.
+        Far from E it is the root of ‖A‖² − ‖ΠA‖². Where that would cancel, one entry of every orbit is subtracted
+        before the means are taken, so that nothing is lost near E.
         """
         blocks = self._blocks(maps)
+        total = blocks.flatten(1).square().sum(1, dtype=torch.float64)
+        inside = self.reduced_norm(self.mean.coordinates(blocks).double()).square()
+        if bool((total - inside > 1e-4 * total).all()):
+            return (total - inside).sqrt().to(maps)
         rest = blocks - self.mean.embed(blocks[..., self._representative.to(maps.device)])
         return (rest - self.mean.embed(self.mean.coordinates(rest))).flatten(1).norm(dim=1)
 
@@ -153,7 +161,9 @@ class LayerSpace:
     def apply(self, maps: Tensor, x: Tensor) -> Tensor:
         """Return A x for features x of shape ``(runs or 1, samples, channels, dim V)``."""
         matrix = maps.reshape(len(maps), self.target.size, self.source.size)
-        return torch.matmul(x.flatten(2), matrix.mT).unflatten(-1, (self.target.channels, self.target.representation.dim))
+        return torch.matmul(x.flatten(2), matrix.mT).unflatten(
+            -1, (self.target.channels, self.target.representation.dim)
+        )
 
     def convolve(self, coordinates: Tensor, x: Tensor) -> Tensor:
         """Return A x for A ∈ E given by reduced coordinates, frequency by frequency (ibid., Proposition 4).
@@ -189,7 +199,7 @@ class Network:
             raise TypeError(f"architecture must be an Architecture, got {type(architecture).__name__}")
         self.architecture = architecture
         spaces = architecture.spaces
-        self.layers = [LayerSpace(a, b) for a, b in zip(spaces[:-1], spaces[1:], strict=True)]
+        self.layers = [LayerSpace(a, b) for a, b in itertools.pairwise(spaces)]
         self._activations = [a if callable(a) else ACTIVATIONS[a] for a in architecture.activations]
 
     @property
@@ -202,15 +212,15 @@ class Network:
         """Dimension of the space E of equivariant layers."""
         return sum(layer.dim for layer in self.layers)
 
-    def start(self, runs: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> list[Tensor]:
+    def start(self, runs: int, seed: int = 0, dtype: torch.dtype = torch.float32, first_run: int = 0) -> list[Tensor]:
         """Return reduced coordinates of Gaussian matrices projected onto E, one independent set per run.
 
-        A Gaussian matrix with entries of variance s² has orbit means of variance s² / |orbit|, drawn here directly. Run
-        r depends on ``seed`` and r only.
+        A Gaussian matrix with entries of variance s² has orbit means of variance s² / |orbit|, drawn here directly.
+        Runs are numbered from ``first_run``; run r depends on ``seed`` and r only.
         """
         check_int("runs", runs)
         draws = []
-        for run in range(runs):
+        for run in range(first_run, first_run + runs):
             generator = torch.Generator().manual_seed(1_000_003 * check_int("seed", seed, minimum=0) + run)
             draws.append([self._draw(i, generator) for i in range(len(self.layers))])
         return [torch.stack(layer).to(dtype) for layer in zip(*draws, strict=True)]
@@ -252,7 +262,7 @@ class Network:
             h = self._linear(layer, p, h)
             h = self._activations[i](h)
             if self.architecture.normalized[i]:
-                h = F.layer_norm(h.transpose(-1, -2), (h.shape[-2],)).transpose(-1, -2)
+                h = layer_norm(h.transpose(-1, -2), (h.shape[-2],)).transpose(-1, -2)
         return h
 
     @staticmethod
@@ -274,14 +284,16 @@ class Network:
         out = self(parameters, x)
         y = y.expand(len(out), *y.shape[1:])
         if self.architecture.loss == "classes":
-            return F.cross_entropy(out.flatten(2).flatten(0, 1), y.flatten(0, 1), reduction="none").unflatten(0, y.shape[:2])
+            return cross_entropy(out.flatten(2).flatten(0, 1), y.flatten(0, 1), reduction="none").unflatten(
+                0, y.shape[:2]
+            )
         if self.architecture.loss == "binary":
-            return F.binary_cross_entropy_with_logits(out.flatten(2)[..., 0], y.to(out.dtype), reduction="none")
-        return F.binary_cross_entropy_with_logits(out, y.to(out.dtype), reduction="none").mean(-1).sum(-1)
+            return binary_cross_entropy_with_logits(out.flatten(2)[..., 0], y.to(out.dtype), reduction="none")
+        return binary_cross_entropy_with_logits(out, y.to(out.dtype), reduction="none").mean(-1).sum(-1)
 
 
 def _convolution_orbits(labels: Tensor) -> Tensor | None:
-    """Return the orbit of every offset if the orbits of pairs (p, q) on an n × n grid depend on p − q only, else None."""
+    """Return the orbit of every offset if the orbits of pairs (p, q) on an n × n grid depend on p − q, else None."""
     side = round(labels.shape[0] ** 0.5)
     if labels.shape[0] != labels.shape[1] or side * side != labels.shape[0] or side < 2:
         return None
@@ -344,4 +356,6 @@ def check_inputs(network: Network, inputs: Tensor, targets: Tensor) -> None:
     if network.architecture.loss == "masks":
         wanted += (last.channels, last.representation.dim)
     if tuple(targets.shape) != wanted:
-        raise ValueError(f"targets must have shape {wanted} for the loss {network.architecture.loss!r}, got {tuple(targets.shape)}")
+        raise ValueError(
+            f"targets must have shape {wanted} for the loss {network.architecture.loss!r}, got {tuple(targets.shape)}"
+        )

@@ -1,30 +1,32 @@
 """The learning tasks and sampling laws of the chapter *Augmentation versus equivariance*.
 
-Tasks: connectedness of permuted graphs (Perm), digits under translations (Trans), segmentation of shapes under quarter turns
-(Rot), and digits under four groups on one architecture (Nordenfors, Ohlsson, Flinth 2023, Appendices D and E).
+Tasks: connectedness of permuted graphs (Perm), digits under translations (Trans), segmentation of shapes under
+quarter turns (Rot), and digits under four groups on one architecture (Nordenfors, Ohlsson, Flinth 2023, Appendices D
+and E).
 
 Laws: Haar measure, and the laws that the published samplers have when they are executed (repository
 ``usinedepain/eq_aug_dyn``, ``datasets.py``; counted in 20 000 draws and read off the code):
 
 * a random shift is uniform on 0 … n, and n acts as 0: identity 2/(n + 1), every other shift 1/(n + 1);
 * a random rotation is uniform on 0 … 4, where 0 and 4 do nothing, 1 and 3 are both the turn by 90°, 2 the one by 180°:
-  2/5, 2/5, 1/5 and never 270°. Images that come flattened (the shapes) have a row axis of length one: there 1, 2 and 3 all
-  reverse the pixels, which is the turn by 180°: identity 2/5, 180° 3/5;
+  2/5, 2/5, 1/5 and never 270°. Images that come flattened (the shapes) have a row axis of length one: there 1, 2 and
+  3 all reverse the pixels, which is the turn by 180°: identity 2/5, 180° 3/5;
 * graphs are permuted one by one when loaded, so that every *graph* and pass has its own element, with Haar measure.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from lib.checks import check_choice, check_int
+from lib.checks import check_choice, check_float, check_int
 from lib.data import digits
 from lib.datasets import block_graphs, mnist_test, simple_shapes
-from lib.dynamics import Law, Task, haar
-from lib.groups import Cyclic, Group
+from lib.dynamics import Task
+from lib.groups import Cyclic, FiniteGroup, Group
+from lib.laws import Law, haar
 from lib.networks import IMAGE_GROUPS, Network, classifier_network, graph_network, mask_network
 
 PANELS = ("perm", "trans", "rot")
@@ -67,11 +69,51 @@ SIZES: dict[tuple[str, str], Sizes] = {
     ("trans", "paper"): Sizes(10_000, 25, 14, 32, 30, 50, 25, 1e-5),
     ("rot", "paper"): Sizes(3000, 25, 14, 32, 30, 50, 25, 1e-5),
     ("groups", "paper"): Sizes(10_000, 25, 14, 32, 30, 50, 25, 5e-5),
-    ("perm", "default"): Sizes(200, 40, 6, 8, 10, 10, 25, 1e-4),
-    ("trans", "default"): Sizes(200, 25, 8, 4, 10, 10, 25, 1e-5),
-    ("rot", "default"): Sizes(200, 25, 8, 8, 10, 10, 25, 1e-5),
-    ("groups", "default"): Sizes(250, 25, 8, 4, 10, 10, 25, 5e-5),
+    ("perm", "default"): Sizes(100, 20, 6, 8, 12, 10, 25, 1e-4),
+    ("trans", "default"): Sizes(100, 25, 8, 4, 12, 10, 25, 1e-5),
+    ("rot", "default"): Sizes(200, 25, 8, 4, 12, 10, 25, 1e-5),
+    ("groups", "default"): Sizes(100, 25, 8, 3, 20, 8, 25, 5e-6),
 }
+
+
+SCALES = ("default", "paper")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of the chapter.
+
+    Attributes
+    ----------
+    scale : str
+        ``"default"`` (seconds) or ``"paper"`` (the source's sizes).
+    runs, epochs, passes : int or None
+        Replace the scale's own numbers in the experiments on drift.
+    seeds : int
+        Independent starts and data sets in the checks of theorems.
+    bootstraps : int
+        Resamplings of the runs for intervals.
+    """
+
+    scale: str = "default"
+    runs: int | None = None
+    epochs: int | None = None
+    passes: int | None = None
+    seeds: int = 3
+    bootstraps: int = 1000
+
+    def __post_init__(self) -> None:
+        check_choice("scale", self.scale, SCALES)
+        for name in ("runs", "epochs", "passes"):
+            if getattr(self, name) is not None:
+                check_int(name, getattr(self, name), minimum=2 if name == "runs" else 1)
+        check_int("seeds", self.seeds)
+        check_int("bootstraps", self.bootstraps, minimum=100)
+
+    def sizes(self, experiment: str) -> Sizes:
+        """Return the sizes of an experiment: one of ``PANELS`` or ``"groups"``."""
+        given = {name: getattr(self, name) for name in ("runs", "epochs", "passes") if getattr(self, name) is not None}
+        return replace(SIZES[check_choice("experiment", experiment, (*PANELS, "groups")), self.scale], **given)
 
 
 def digit_images(samples: int, side: int) -> tuple[Tensor, Tensor]:
@@ -91,7 +133,8 @@ def digit_images(samples: int, side: int) -> tuple[Tensor, Tensor]:
 def panel_task(panel: str, sizes: Sizes, seed: int = 0) -> Task:
     """Return the task of one panel of Figure 1, in float64.
 
-    The small graphs of the default scale have edges across the blocks with probability .2, so that both labels are common.
+    The small graphs of the default scale have edges across the blocks with probability .2, so that both labels are
+    common.
     """
     check_choice("panel", panel, PANELS)
     c = sizes.channels
@@ -148,6 +191,14 @@ def rotation_law(group: Group, flattened: bool) -> Law:
         raise ValueError(f"group must be Cyclic(4), got {group}")
     weights = torch.tensor([0.4, 0.0, 0.6, 0.0] if flattened else [0.4, 0.4, 0.2, 0.0], dtype=torch.float64)
     return Law("published", group, ((torch.arange(4)[:, None], weights),))
+
+
+def mixture_law(group: FiniteGroup, share: float) -> Law:
+    """Return (1 − share) · Haar + share · identity, for which (Π_ν − Π) = share · (1 − Π) whatever the group."""
+    check_float("share", share, 0.0, 1.0)
+    elements, weights = haar(group).listed()
+    neutral = (group.index(elements) == group.index(group.identity())).to(weights)
+    return Law("mixture", group, ((elements, (1 - share) * weights + share * neutral),))
 
 
 def _shifts(side: int, direction: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,451 +1,217 @@
-"""Chapter *Augmentation versus equivariance*: gradients, invariance, Figure 1 and the four groups (claims A1, A2, A6, A7)."""
+"""Chapter *Augmentation versus equivariance*: full-scale runs of its experiments, and their stored results.
+
+The checks of theorems are in :mod:`~lib.experiments.augmentation_theorems`, the experiments on drift in
+:mod:`~lib.experiments.augmentation_drift`, tasks and sampling laws in :mod:`~lib.experiments.augmentation_tasks`.
+
+Full scale, from the command line (stop it at any time; started again, it goes on)::
+
+    python -m lib.experiments.augmentation_vs_equivariance --panel perm --scale paper --out data/results/augmentation
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+import argparse
+import hashlib
+import json
+import os
+import platform
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from io import BytesIO
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
 
-from lib.actions import natural, trivial
-from lib.checks import check_choice, check_int
-from lib.datasets import block_graphs, simple_shapes
-from lib.dynamics import (
-    EQUIVARIANT,
-    NOMINAL,
-    History,
-    Law,
-    Strategy,
-    Task,
-    augmented,
-    gradient,
-    run_generators,
-    train,
-    views,
-)
-from lib.experiments.augmentation_tasks import (
-    PANELS,
-    SIZES,
-    Sizes,
-    digit_images,
-    group_task,
-    haar_law,
-    panel_task,
-    published_law,
-    published_task,
-)
-from lib.groups import Symmetric
-from lib.networks import (
-    IMAGE_GROUPS,
-    Architecture,
-    Network,
-    Space,
-    classifier_network,
-    graph_network,
-    image_representation,
-    mask_network,
-    uneven,
-)
+from lib import __version__
+from lib.checks import check_choice
+from lib.device import describe_device
+from lib.dynamics import History, Strategy, Task, train
+from lib.experiments.augmentation_drift import Drifts, Prediction, group_plan, panel_plan, predict_drift
+from lib.experiments.augmentation_tasks import PANELS, SCALES, SIZES, Sizes
+from lib.networks import IMAGE_GROUPS
 
-SCALES = ("default", "paper")
+RESULTS = Path(__file__).resolve().parents[2] / "data" / "results" / "augmentation"
+_FIELDS = ("moved", "off", "risk")
 
 
-@dataclass(frozen=True)
-class Settings:
-    """Settings of the chapter.
+def run_full_scale(name: str, sizes: Sizes, folder: str | Path, batches: int = 40, device: str = "cpu") -> Path:
+    """Run one experiment run by run and strategy by strategy, and store the result with its provenance.
 
-    Attributes
-    ----------
-    scale : str
-        ``"default"`` (seconds) or ``"paper"`` (the source's sizes).
-    runs, epochs, passes : int or None
-        Replace the scale's own numbers in the experiments on drift.
-    seeds : int
-        Independent starts and data sets in the checks of theorems.
-    bootstraps : int
-        Resamplings of the runs for intervals.
-    """
-
-    scale: str = "default"
-    runs: int | None = None
-    epochs: int | None = None
-    passes: int | None = None
-    seeds: int = 3
-    bootstraps: int = 1000
-
-    def __post_init__(self) -> None:
-        check_choice("scale", self.scale, SCALES)
-        for name in ("runs", "epochs", "passes"):
-            if getattr(self, name) is not None:
-                check_int(name, getattr(self, name), minimum=2 if name == "runs" else 1)
-        check_int("seeds", self.seeds)
-        check_int("bootstraps", self.bootstraps, minimum=100)
-
-    def sizes(self, experiment: str) -> Sizes:
-        """Return the sizes of an experiment: one of ``PANELS`` or ``"groups"``."""
-        given = {name: getattr(self, name) for name in ("runs", "epochs", "passes") if getattr(self, name) is not None}
-        return replace(SIZES[check_choice("experiment", experiment, (*PANELS, "groups")), self.scale], **given)
-
-
-# --- A1: gradients on E ---------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class GradientCheck:
-    """The three gradients at one equivariant network; differences are largest entries.
-
-    Attributes
-    ----------
-    name : str
-        The network.
-    order : int
-        Number of group elements averaged over.
-    difference : float
-        Largest difference among ∇R^aug, ∇R^eqv and Π∇R.
-    scale : float
-        Largest entry of Π∇R.
-    nominal_difference : float
-        Largest entry of ∇R − Π∇R: what the projection removes.
-    """
-
-    name: str
-    order: int
-    difference: float
-    scale: float
-    nominal_difference: float
-
-
-TOY_TASKS = ("perm", "rot", *IMAGE_GROUPS[1:])
-
-
-def toy_task(name: str, seed: int, uneven_activation: bool = False, samples: int = 12, side: int = 8) -> Task:
-    """Return a small task in float64 whose group is short enough to be summed over.
+    Every finished piece is stored at once in ``<folder>/parts``; a call with the same sizes goes on from there. The
+    result is ``<name>.npz`` (float32 arrays ``<strategy>/moved``, ``/off``, ``/risk`` and ``<strategy>/bias``,
+    ``/noise``) and ``<name>.json`` (settings, commit, versions, device, seconds, summary).
 
     Parameters
     ----------
     name
-        One of ``TOY_TASKS``: 6-node graphs under S_6 (4 nodes if ``side`` < 8), shapes under quarter turns, digits under
-        the other groups.
-    seed
-        Seed of generated data; digits are taken from place ``seed · samples`` on.
-    uneven_activation
-        Replace the first nonlinearity by one that is not equivariant.
-    samples, side
-        Number of samples and pixels per side.
+        One of ``PANELS`` or ``IMAGE_GROUPS``.
+    sizes
+        Sizes of the experiment.
+    folder
+        Where the results go.
+    batches
+        Mini-batches used to predict the noise of sampling.
+    device
+        Where to compute.
+
+    Returns
+    -------
+    Path
+        The JSON file.
     """
-    check_choice("name", name, TOY_TASKS)
-    if name == "perm":
-        nodes = 6 if side >= 8 else 4
-        network, data = graph_network(nodes, 4, 6, 4), block_graphs(samples, nodes, across=0.3, seed=seed)
-    elif name == "rot":
-        network, data = mask_network(side, (4, 3)), simple_shapes(samples, side, seed)
-    else:
-        network = classifier_network(name, side, 3)
-        x, y = digit_images((seed + 1) * samples, side)
-        data = x[-samples:], y[-samples:]
-    if uneven_activation:
-        changed = replace(network.architecture, activations=(uneven, *network.architecture.activations[1:]))
-        network = Network(changed)
-    return Task(network, *data, batch=samples)
+    check_choice("name", name, (*PANELS, *IMAGE_GROUPS))
+    strategies = (panel_plan if name in PANELS else group_plan)(name, sizes)
+    folder, key = Path(folder), _key(name, sizes, batches)
+    _write(folder / "parts" / ".gitignore", b"*\n")
+    pieces: dict[str, list[Piece]] = {strategy: [] for strategy in strategies}
+    for run in range(sizes.runs):
+        for strategy, plan in strategies.items():
+            path = folder / "parts" / f"{name}-{key}-{strategy}-{run:03d}.npz"
+            piece = _stored(path) or _compute(path, plan, sizes, run, batches, device)
+            pieces[strategy].append(piece)
+            print(f"{name} run {run + 1}/{sizes.runs} {strategy}: {piece['seconds'][0]:.1f} s", flush=True)
+    return _finish(name, sizes, folder, pieces, batches, device)
 
 
-def compare_gradients(
-    name: str, seed: int = 0, uneven_activation: bool = False, off_start: float = 0.0, law: str = "haar"
-) -> GradientCheck:
-    """Compare ∇R^aug, ∇R^eqv and Π∇R at a random network (Proposition 1).
+def load_drifts(name: str, folder: str | Path) -> tuple[Drifts, dict[str, Any]]:
+    """Return a stored full-scale result and its provenance.
 
-    Parameters
-    ----------
-    name, seed, uneven_activation
-        As in :func:`toy_task`.
-    off_start
-        Size of a random displacement of the layers out of E, relative to each layer; for the control.
-    law
-        ``"haar"``, or ``"published"`` for the executed law of the published sampler.
+    Raises
+    ------
+    ValueError
+        There is none in the folder.
     """
-    task = toy_task(name, seed, uneven_activation)
-    network = task.network
-    theta = network.start(1, seed, torch.float64)
-    maps = network.embed(theta)
-    if off_start:
-        generator = torch.Generator().manual_seed(seed)
-        noise = [torch.randn(a.shape, generator=generator, dtype=a.dtype) for a in maps]
-        maps = [a + off_start * a.norm() / b.norm() * b for a, b in zip(maps, noise, strict=True)]
-    nu = haar_law(network) if law == "haar" else published_law(name, network)
-    aug = gradient(task, maps, views(task, augmented(nu), [], 4096))[1]
-    nominal = gradient(task, maps, views(task, NOMINAL, [], 4096))[1]
-    projected = network.project(nominal)
-    eqv = network.embed(equivariant_gradient(task, network.coordinates(maps)))
-    pairs = ((aug, projected), (eqv, projected), (aug, eqv))
-    return GradientCheck(
-        name, nu.support, max(_gap(a, b) for a, b in pairs), max(float(p.abs().max()) for p in projected),
-        _gap(nominal, projected),
-    )
+    path = Path(folder) / f"{name}.json"
+    if not path.is_file():
+        raise ValueError(f"no full-scale result {path.name}; make it with python -m {__name__} --panel {name}")
+    provenance = json.loads(path.read_text(encoding="utf-8"))
+    with np.load(path.with_suffix(".npz")) as data:
+        arrays = {key: torch.from_numpy(data[key]).double() for key in data.files}
+    kinds = sorted({key.split("/")[0] for key in arrays})
+    histories = {k: History(*(arrays[f"{k}/{field}"] for field in _FIELDS), *provenance["seconds"][k]) for k in kinds}
+    predictions = {k: Prediction(arrays[f"{k}/bias"], arrays[f"{k}/noise"]) for k in kinds if f"{k}/bias" in arrays}
+    sizes = Sizes(**provenance["sizes"])
+    return Drifts(name, sizes, histories, predictions, provenance["relative_dimension"]), provenance
 
 
-def equivariant_gradient(task: Task, theta: Sequence[Tensor]) -> list[Tensor]:
-    """Return the reduced coordinates of ∇R^eqv at A(θ) ∈ E, differentiated through the reduced network itself."""
-    sums = gradient(task, theta, views(task, NOMINAL, [], 4096))[1]
-    return [g / layer.mean.sizes.to(g) for g, layer in zip(sums, task.network.layers, strict=True)]
+def _key(name: str, sizes: Sizes, batches: int) -> str:
+    """Hash what a piece depends on; the number of runs is left out, so that runs can be added."""
+    content = json.dumps([name, asdict(replace(sizes, runs=2)), batches, __version__], sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()[:12]
 
 
-def _gap(a: Sequence[Tensor], b: Sequence[Tensor]) -> float:
-    return max(float((x - y).abs().max()) for x, y in zip(a, b, strict=True))
+def _stored(path: Path) -> Piece | None:
+    """Return a stored piece, if there is one."""
+    if not path.is_file():
+        return None
+    with np.load(path) as data:
+        return {key: data[key] for key in data.files}
 
 
-@dataclass(frozen=True)
-class GradientChecks:
-    """Claim A1 on every network, and what the same code gives where an assumption fails.
-
-    Attributes
-    ----------
-    checks : list of GradientCheck
-        One per network and seed.
-    controls : dict of str to GradientCheck
-        An uneven nonlinearity, a start off E, and a law that is not Haar measure.
-    """
-
-    checks: list[GradientCheck]
-    controls: dict[str, GradientCheck]
-
-    @property
-    def largest(self) -> float:
-        """Largest difference over networks and seeds."""
-        return max(check.difference for check in self.checks)
+def _compute(path: Path, plan: tuple[Task, Strategy], sizes: Sizes, run: int, batches: int, device: str) -> Piece:
+    """Train one run by one strategy, store what was recorded, and return it."""
+    task, strategy = plan[0].to(torch.float32, device), plan[1]
+    start = [s.to(device) for s in task.network.start(1, 0, first_run=run)]
+    history = train(task, start, strategy, sizes.epochs, sizes.rate, seed=1, first_run=run)
+    piece = {field: getattr(history, field).numpy() for field in _FIELDS}
+    piece["seconds"] = np.array([history.seconds, history.recording_seconds])
+    if strategy.law is not None and strategy.passes is not None:
+        prediction = predict_drift(task, start, strategy.law, batches)
+        piece |= {"bias": prediction.bias.cpu().numpy(), "noise": prediction.noise.cpu().numpy()}
+    buffer = BytesIO()
+    np.savez_compressed(buffer, **piece)
+    _write(path, buffer.getvalue())
+    return piece
 
 
-def check_gradients(settings: Settings) -> GradientChecks:
-    """Settle A1: compare the three gradients on the networks of all five groups."""
-    checks = [compare_gradients(name, seed) for name in TOY_TASKS for seed in range(settings.seeds)]
-    controls = {
-        "nonlinearity not equivariant": compare_gradients("rot", uneven_activation=True),
-        "start off E": compare_gradients("rot", off_start=0.1),
-        "law not Haar": compare_gradients("rot", law="published"),
+def _write(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    with os.fdopen(handle, "wb") as stream:
+        stream.write(content)
+    os.replace(temporary, path)
+
+
+def _finish(name: str, sizes: Sizes, folder: Path, pieces: dict[str, list[Piece]], batches: int, device: str) -> Path:
+    """Join the pieces into one file of arrays and one of provenance with a summary."""
+    arrays = {}
+    for strategy, parts in pieces.items():
+        arrays |= {f"{strategy}/{f}": np.concatenate([p[f] for p in parts], 1).astype(np.float32) for f in _FIELDS}
+        arrays |= {f"{strategy}/{f}": np.concatenate([p[f] for p in parts]) for f in ("bias", "noise") if f in parts[0]}
+    seconds = {key: [float(s) for s in sum(p["seconds"] for p in parts)] for key, parts in pieces.items()}
+    buffer, provenance = BytesIO(), _provenance(name, sizes, device) | {"noise_batches": batches, "seconds": seconds}
+    np.savez_compressed(buffer, **arrays)
+    _write(folder / f"{name}.npz", buffer.getvalue())
+    target = folder / f"{name}.json"
+    _write(target, json.dumps(provenance, indent=1).encode())
+    drifts, _ = load_drifts(name, folder)
+    provenance["median_ratio_to_nominal"] = {k: float(drifts.ratio(k).median()) for k in drifts.histories}
+    provenance["median_predicted_ratio"] = {k: float(drifts.predicted(k).median()) for k in drifts.predictions}
+    _write(target, json.dumps(provenance, indent=1).encode())
+    return target
+
+
+def _provenance(name: str, sizes: Sizes, device: str) -> dict[str, Any]:
+    """Return what a reader needs to judge and repeat the run."""
+    plan = (panel_plan if name in PANELS else group_plan)(name, sizes)
+    network = plan["nominal"][0].network
+    versions = {"symmetry-measured": __version__, "python": platform.python_version()}
+    return {
+        "experiment": name,
+        "sizes": asdict(sizes),
+        "scaled_down": _scaled_down(name, sizes),
+        "relative_dimension": network.equivariant_dimension / network.dimension,
+        "dtype": "float32",
+        "device": describe_device(device),
+        "threads": torch.get_num_threads(),
+        "commit": _commit(),
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "versions": versions | {"torch": torch.__version__, "numpy": np.__version__},
     }
-    return GradientChecks(checks, controls)
 
 
-# --- A2: invariance of E, stationary points ----------------------------------------------------------------------------
+def _scaled_down(name: str, sizes: Sizes) -> dict[str, list[float]]:
+    """Return which sizes differ from the source's: ours and theirs."""
+    paper = asdict(SIZES["groups" if name in IMAGE_GROUPS else name, "paper"])
+    return {key: [value, paper[key]] for key, value in asdict(sizes).items() if value != paper[key]}
 
 
-@dataclass(frozen=True)
-class DriftRun:
-    """Distance from E along one long run with the whole group (or a control).
-
-    Attributes
-    ----------
-    name : str
-        Task and variant.
-    drift : Tensor
-        ‖A_{E^⊥}‖ after every step, shape ``(steps + 1, runs)``.
-    moved : float
-        Median final ‖A − A⁰‖.
-    risk : tuple of float
-        Median risk at the first and the last step.
-    """
-
-    name: str
-    drift: Tensor
-    moved: float
-    risk: tuple[float, float]
+def _commit() -> str:
+    """Return the git commit, marked when the tree differs from it."""
+    try:
+        here = Path(__file__).parent
+        call = {"cwd": here, "capture_output": True, "text": True, "check": True}
+        commit = subprocess.run(["git", "rev-parse", "HEAD"], **call).stdout.strip()
+        changed = subprocess.run(["git", "status", "--porcelain", "--", here.parent], **call).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return f"{commit}{' with changes' if changed else ''}"
 
 
-def follow_flow(
-    name: str,
-    runs: int,
-    steps: int = 300,
-    rate: float = 0.2,
-    dtype: torch.dtype = torch.float64,
-    law: str = "haar",
-    uneven_activation: bool = False,
-) -> DriftRun:
-    """Train from a start in E on the risk averaged exactly over a law, and record the distance from E.
-
-    Parameters
-    ----------
-    name, uneven_activation
-        As in :func:`toy_task`, on 4 × 4 images and 4-node graphs.
-    runs, steps, rate, dtype
-        Independent starts, steps, step size, floating-point type.
-    law
-        ``"haar"``, ``"published"``, or ``"none"`` for nominal training.
-    """
-    check_choice("law", law, ("haar", "published", "none"))
-    task = toy_task(name, 0, uneven_activation, samples=16, side=4).to(dtype)
-    network = task.network
-    laws = {"haar": haar_law(network), "published": published_law(name, network)}
-    strategy = NOMINAL if law == "none" else augmented(laws[law])
-    history = train(task, network.start(runs, 0, dtype), strategy, steps, rate, part=4096)
-    ends = tuple(float(history.risk[i].median()) for i in (0, -1))
-    return DriftRun(name, history.drift, float(history.distance[-1].median()), ends)
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run full-scale experiments from the command line."""
+    parser = argparse.ArgumentParser(prog="augmentation_vs_equivariance", description=(main.__doc__ or "").strip())
+    parser.add_argument("--panel", required=True, choices=[*PANELS, *IMAGE_GROUPS])
+    parser.add_argument("--scale", default="paper", choices=SCALES)
+    parser.add_argument("--out", required=True, type=Path, help="folder for results")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--noise-batches", type=int, default=40)
+    for name in ("samples", "batch", "side", "channels", "runs", "epochs", "passes"):
+        parser.add_argument(f"--{name}", type=int, help="replaces the scale's number")
+    given = parser.parse_args(arguments)
+    torch.set_num_threads(given.threads)
+    sizes = SIZES["groups" if given.panel in IMAGE_GROUPS else given.panel, given.scale]
+    names = ("samples", "batch", "side", "channels", "runs", "epochs", "passes")
+    sizes = replace(sizes, **{name: getattr(given, name) for name in names if getattr(given, name) is not None})
+    print(run_full_scale(given.panel, sizes, given.out, given.noise_batches, given.device))
 
 
-@dataclass(frozen=True)
-class StationaryPoint:
-    """A point of E where one of the two gradients vanishes, examined with the other.
-
-    Attributes
-    ----------
-    found_by : str
-        ``"equivariant"`` or ``"augmented"``: whose descent found it.
-    name : str
-        The task.
-    own, other, nominal : float
-        Norms of the gradient that found it, of the other one, and of the nominal one (the control).
-    difference : float
-        Largest entry of ∇R^aug − ∇R^eqv.
-    off : float
-        Distance of the point from E, relative to its norm.
-    """
-
-    found_by: str
-    name: str
-    own: float
-    other: float
-    nominal: float
-    difference: float
-    off: float
-
-
-POINT_TASKS = ("permutations", "rotations", "row shifts")
-
-
-def point_task(name: str, seed: int, samples: int = 200) -> Task:
-    """Return a task with so few weights that its minima are finite and do not interpolate: Gaussian inputs, noisy labels.
-
-    Parameters
-    ----------
-    name
-        ``"permutations"``: S_3 on R³; ``"rotations"``, ``"row shifts"``: on 2 × 2 images.
-    seed
-        Seed of the data.
-    samples
-        Number of samples.
-    """
-    check_choice("name", name, POINT_TASKS)
-    V = natural(Symmetric(3)) if name == "permutations" else image_representation(name, 2)
-    one = trivial(V.group)
-    spaces = (Space(1, V), Space(2, V), Space(1, one))
-    network = Network(Architecture(spaces, ("tanh", "none"), (False, False), (1.0, 1.0), "binary", centre=0.0))
-    generator = torch.Generator().manual_seed(seed)
-    x = torch.randn(samples, 1, V.dim, generator=generator, dtype=torch.float64)
-    score = 0.7 * x[:, 0].sin().sum(-1) + 0.7 * x[:, 0, 0]
-    noise = torch.rand(samples, generator=generator, dtype=torch.float64).logit()
-    return Task(network, x, (score + noise > 0).long(), samples)
-
-
-def find_stationary_point(name: str, found_by: str, seed: int = 0) -> StationaryPoint:
-    """Minimise one of the two risks from a start in E to rounding, and evaluate the gradient of the other (Corollary 2).
-
-    Parameters
-    ----------
-    name, seed
-        As in :func:`point_task`; the seed is that of the start too.
-    found_by
-        ``"equivariant"`` minimises R over E in orthonormal coordinates, ``"augmented"`` minimises R^aug over all layers.
-    """
-    check_choice("found_by", found_by, ("equivariant", "augmented"))
-    task = point_task(name, seed)
-    network, start = task.network, task.network.start(1, seed, torch.float64)
-    average = augmented(haar_law(network))
-    if found_by == "equivariant":
-        roots = [layer.mean.sizes.double().sqrt() for layer in network.layers]
-        scaled = [t * r for t, r in zip(start, roots, strict=True)]
-        scaled = _minimise(lambda p: _risk(task, [a / r for a, r in zip(p, roots, strict=True)], NOMINAL), scaled)
-        maps = network.embed([a / r for a, r in zip(scaled, roots, strict=True)])
-    else:
-        maps = _minimise(lambda p: _risk(task, p, average), network.embed(start))
-    eqv = network.embed(equivariant_gradient(task, network.coordinates(maps)))
-    aug = gradient(task, maps, views(task, average, [], 4096))[1]
-    nominal = gradient(task, maps, views(task, NOMINAL, [], 4096))[1]
-    own, other = (eqv, aug) if found_by == "equivariant" else (aug, eqv)
-    off = float(network.off(maps).norm()) / _norm(maps)
-    return StationaryPoint(found_by, name, _norm(own), _norm(other), _norm(nominal), _gap(aug, eqv), off)
-
-
-def _risk(task: Task, parameters: Sequence[Tensor], strategy: Strategy) -> Tensor:
-    pieces = views(task, strategy, [], 4096)
-    return sum((task.network.losses(parameters, v.x, v.y) * v.weights).sum() for v in pieces)
-
-
-def _norm(tensors: Sequence[Tensor]) -> float:
-    return math.sqrt(sum(float(t.square().sum()) for t in tensors))
-
-
-def _minimise(f: Callable[[list[Tensor]], Tensor], start: Sequence[Tensor], steps: int = 200) -> list[Tensor]:
-    """Descend f along −|H|⁻¹∇f with step halving, then take plain Newton steps down to rounding.
-
-    H is the Hessian and |H| has the absolute values of its eigenvalues. Where ∇f lies in E and H is block diagonal, as for
-    R^aug on E, every step stays in E up to rounding, also where H has negative eigenvalues on E^⊥.
-    """
-    shapes = [t.shape for t in start]
-
-    def value(vector: Tensor) -> Tensor:
-        parts = vector.split([s.numel() for s in shapes])
-        return f([part.reshape(s) for part, s in zip(parts, shapes, strict=True)])
-
-    slope, curvature = torch.func.grad(value), torch.func.hessian(value)
-    x = torch.cat([t.flatten() for t in start])
-    for step in range(steps):
-        g, (eigenvalues, vectors) = slope(x), torch.linalg.eigh(curvature(x))
-        polish = float(g.norm()) < 1e-6
-        scale = eigenvalues if polish else eigenvalues.abs().clamp(min=1e-3)
-        inverse = torch.where(scale.abs() > 1e-8, 1 / scale, 0.0)
-        direction = -vectors @ (inverse * (vectors.mT @ g))
-        length = 1.0
-        while not polish and length > 1e-6 and value(x + length * direction) > value(x) + 1e-4 * length * (g @ direction):
-            length /= 2
-        x = x + length * direction
-        if polish and float(g.norm()) < 1e-13:
-            break
-    return [part.reshape(s) for part, s in zip(x.split([s.numel() for s in shapes]), shapes, strict=True)]
-
-
-@dataclass(frozen=True)
-class InvarianceChecks:
-    """Claim A2.
-
-    Attributes
-    ----------
-    flows : list of DriftRun
-        Exact augmentation in float64, one per task.
-    single_precision : list of DriftRun
-        The same in float32.
-    controls : dict of str to DriftRun
-        Nominal training, an executed law that is not Haar, and a nonlinearity that is not equivariant.
-    points : list of StationaryPoint
-        Points found by either descent.
-    """
-
-    flows: list[DriftRun]
-    single_precision: list[DriftRun]
-    controls: dict[str, DriftRun]
-    points: list[StationaryPoint]
-
-    @property
-    def drift(self) -> float:
-        """Largest distance from E in float64, over tasks, runs and steps."""
-        return max(float(flow.drift.max()) for flow in self.flows)
-
-    @property
-    def stationary_difference(self) -> float:
-        """Largest entry of ∇R^aug − ∇R^eqv, and largest norm of either, over the stationary points."""
-        return max(max(point.difference, point.own, point.other) for point in self.points)
-
-
-def check_invariance(settings: Settings, steps: int = 300) -> InvarianceChecks:
-    """Settle A2: long exact runs on every task, and stationary points of either flow examined with the other."""
-    flows = [follow_flow(name, settings.seeds, steps) for name in TOY_TASKS]
-    single = [follow_flow(name, settings.seeds, steps, dtype=torch.float32) for name in TOY_TASKS]
-    controls = {
-        "nominal training": follow_flow("rot", settings.seeds, steps, law="none"),
-        "law not Haar": follow_flow("rot", settings.seeds, steps, law="published"),
-        "nonlinearity not equivariant": follow_flow("rot", settings.seeds, steps, uneven_activation=True),
-    }
-    points = [
-        find_stationary_point(name, found_by, seed)
-        for name in POINT_TASKS for found_by in ("equivariant", "augmented") for seed in range(settings.seeds)
-    ]
-    return InvarianceChecks(flows, single, controls, points)
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,247 @@
+"""Timings of the trainer of lib/dynamics.py, both sides of every comparison in one run.
+
+``python benchmarks/bench_dynamics.py`` prints a table; ``--json PATH`` also writes the numbers, ``--quick`` takes
+fewer runs and images. The other side is written out here: one network at a time, mini-batches of the published sizes,
+dense layers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy, cross_entropy, layer_norm, leaky_relu
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from lib.dynamics import EQUIVARIANT, NOMINAL, Task, augmented, train
+from lib.experiments.augmentation_tasks import SIZES, haar_law, panel_task
+from lib.networks import classifier_network
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table; ``bar`` is what was promised, if anything, and ``holds`` whether it was kept."""
+
+    section: str
+    what: str
+    value: float
+    unit: str
+    bar: str = ""
+    holds: bool | None = None
+
+    def __str__(self) -> str:
+        verdict = {None: "", True: "kept", False: "MISSED"}[self.holds]
+        return f"{self.what:<78} {self.value:>10.4g} {self.unit:<6} {self.bar:>8} {verdict}"
+
+
+def seconds(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+class GraphFiles(torch.utils.data.Dataset):
+    """Graphs and labels, one file each, permuted one by one when loaded: the published arrangement."""
+
+    def __init__(self, folder: Path, task: Task, permuted: bool) -> None:
+        self.folder, self.count, self.permuted = folder, len(task.inputs), permuted
+        self.nodes = round(task.inputs.shape[-1] ** 0.5)
+        for i, (x, y) in enumerate(zip(task.inputs, task.targets, strict=True)):
+            np.save(folder / f"graph{i}.npy", x.reshape(self.nodes, self.nodes).double().numpy())
+            np.save(folder / f"label{i}.npy", np.array(float(y)))
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, i: int) -> tuple[Tensor, Tensor]:
+        graph, label = np.load(self.folder / f"graph{i}.npy"), np.load(self.folder / f"label{i}.npy")
+        if self.permuted:
+            order = torch.randperm(self.nodes).numpy()
+            graph = graph[:, order][order]
+        return torch.tensor(graph, dtype=torch.float32).reshape(1, -1), torch.tensor(label, dtype=torch.float32)
+
+
+def in_memory(task: Task, permuted: bool) -> Iterator[tuple[Tensor, Tensor]]:
+    nodes = round(task.inputs.shape[-1] ** 0.5)
+    for x, y in zip(task.inputs.split(task.batch), task.targets.split(task.batch), strict=True):
+        if permuted:
+            order = torch.randperm(nodes)
+            x = x.reshape(-1, 1, nodes, nodes)[..., order, :][..., order].reshape(x.shape)
+        yield x, y.float()
+
+
+def plain_graph_loss(layers: list[Tensor], x: Tensor, y: Tensor) -> Tensor:
+    h = leaky_relu(torch.einsum("oiwv,biv->bow", layers[0], x - 0.5), 0.01)
+    h = leaky_relu(torch.einsum("oiwv,biv->bow", layers[1], h), 0.01).flatten(1)
+    h = leaky_relu(layer_norm(h, (h.shape[1],)) @ layers[2].T, 0.01)
+    return binary_cross_entropy(torch.sigmoid(h @ layers[3].T).flatten(), y)
+
+
+def plain_step(layers: list[Tensor], batches: Iterator, count: int, project: Callable | None = None) -> None:
+    """Accumulate the gradient over batches and take a step, with the gradient projected if asked."""
+    for x, y in batches:
+        (plain_graph_loss(layers, x, y) / count).backward()
+    with torch.no_grad():
+        for i, layer in enumerate(layers):
+            layer -= 1e-4 * (project(i, layer.grad) if project else layer.grad)
+            layer.grad = None
+
+
+def plain_graph_epoch(task: Task, layers: list[Tensor], batches: Callable[[bool], Iterator]) -> None:
+    """Equivariant, 25 × augmented and nominal passes of one run."""
+    projections = [layer.mean for layer in task.network.layers]
+
+    def project(i: int, grad: Tensor) -> Tensor:
+        if i > 1:  # the head: every map is equivariant
+            return grad
+        return projections[i].embed(projections[i].coordinates(grad.flatten(-2))).reshape(grad.shape)
+
+    plain_step(layers, batches(False), task.batches, project)
+    plain_step(layers, (pair for _ in range(25) for pair in batches(True)), 25 * task.batches)
+    plain_step(layers, batches(False), task.batches)
+
+
+def dense_layers(task: Task) -> list[Tensor]:
+    maps = task.network.embed(task.network.start(1))
+    shaped = [m[0].transpose(1, 2).contiguous() for m in maps]
+    return [m.requires_grad_(True) for m in (*shaped[:2], *(m.reshape(m.shape[:2]).contiguous() for m in shaped[2:]))]
+
+
+def graph_operations(task: Task) -> float:
+    """Multiplications and additions of 27 passes of one run: forward, weights, and inputs but for the first layer."""
+    first, *rest = (layer.entries for layer in task.network.layers)
+    return 27 * len(task.inputs) * 2.0 * (2 * first + 3 * sum(rest))
+
+
+def peak_rate() -> float:
+    """Return the operations per second of one large product of matrices."""
+    a, b = torch.randn(1000, 2000), torch.randn(2000, 2000)
+    return 2 * 1000 * 2000 * 2000 / min(seconds(lambda: a @ b) for _ in range(5))
+
+
+def loops(task: Task) -> tuple[float, float]:
+    """Time one run by loops over mini-batches, from files and from memory."""
+    with tempfile.TemporaryDirectory() as folder:
+        sets = {permuted: GraphFiles(Path(folder), task, permuted) for permuted in (False, True)}
+
+        def from_files(permuted: bool) -> Iterator:
+            return iter(torch.utils.data.DataLoader(sets[permuted], batch_size=task.batch))
+
+        files = seconds(lambda: plain_graph_epoch(task, dense_layers(task), from_files))
+    return files, seconds(lambda: plain_graph_epoch(task, dense_layers(task), lambda p: in_memory(task, p)))
+
+
+def graphs(quick: bool) -> list[Row]:
+    """Perm: an epoch of Equi + 25 × Aug + Nom, at the source's sizes and at those of the notebook."""
+    rows = []
+    for scale, runs, epochs in (("paper", 3 if quick else 30, 1), ("default", 30, 5)):
+        task = panel_task("perm", SIZES["perm", scale]).to(torch.float32)
+        section = f"Perm, one epoch of Equi + 25 Aug + Nom, {scale} sizes, per run"
+        files, plain = loops(task)
+        start, law = task.network.start(runs), haar_law(task.network)
+        histories = [train(task, start, plan, epochs, 1e-4) for plan in (EQUIVARIANT, augmented(law, 25), NOMINAL)]
+        ours = sum(h.seconds for h in histories) / runs / epochs
+        share = sum(h.recording_seconds for h in histories) / runs / epochs / ours
+        rows += [
+            Row(section, "loop over runs and mini-batches, one file per graph (published arrangement)", files, "s"),
+            Row(section, "loop over runs and mini-batches, data in memory", plain, "s"),
+            Row(section, f"{runs} runs batched", ours, "s"),
+            Row(section, "ratio to files", files / ours, "×", "≥ 20 ×", files / ours >= 20),
+            Row(section, "ratio to memory", plain / ours, "×"),
+            Row(section, "share of recording the distances", share, "", "≤ 0.1", share <= 0.1),
+        ]
+        rates = {"loop in memory": graph_operations(task) / plain, "batched": graph_operations(task) / ours}
+        rates["one large matrix product"] = peak_rate()
+        rows += [Row(section, f"arithmetic, {what}", rate / 1e9, "Gflop/s") for what, rate in rates.items()]
+    return rows
+
+
+def translations(quick: bool) -> list[Row]:
+    """Trans at the source's sizes: one equivariant epoch."""
+    sizes = SIZES["trans", "paper"]
+    network, used = classifier_network(), 500 if quick else 2000
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(used, 1, 196, generator=generator)
+    task = Task(network, x, torch.randint(10, (used,), generator=generator), sizes.batch)
+    layers = [m[0].transpose(1, 2).contiguous().requires_grad_(True) for m in network.embed(network.start(1))]
+
+    def plain() -> None:
+        for image, label in zip(x.split(sizes.batch), task.targets.split(sizes.batch), strict=True):
+            h = image - 0.5
+            for i in range(3):
+                h = leaky_relu(torch.einsum("oiwv,biv->bow", layers[i], h), 0.01)
+            h = layer_norm(h.flatten(1), (h.shape[1],)) @ layers[3].flatten(1).T
+            (cross_entropy(h, label) / task.batches).backward()
+
+    def project() -> None:
+        for layer in layers[:2]:
+            grad = layer.grad.unflatten(-1, (14, 14)).unflatten(-3, (14, 14))
+            hat = torch.fft.ifftn(torch.fft.fftn(grad, dim=(-2, -1)), dim=(-4, -3)).flatten(-2).flatten(-3, -2)
+            kept = torch.diag_embed(torch.diagonal(hat, dim1=-2, dim2=-1))
+            kept = kept.unflatten(-1, (14, 14)).unflatten(-3, (14, 14))
+            layer.grad = torch.fft.fftn(torch.fft.ifftn(kept, dim=(-2, -1)), dim=(-4, -3)).real.reshape(layer.shape)
+
+    dense = (seconds(plain) * 10_000 / used) + seconds(project)
+    start = network.start(1)
+    history = train(task, start, EQUIVARIANT, 1, 1e-5, part=125)
+    ours = (history.seconds - history.recording_seconds) * 10_000 / used
+    section = "Trans, one epoch of Equi, 10 000 images of 14 × 14"
+    return [
+        Row(section, "dense 196 × 196 maps, mini-batches of 25, projected gradient", dense, "s"),
+        Row(section, "frequency by frequency", ours, "s"),
+        Row(section, "ratio", dense / ours, "×", "≥ 20 ×", dense / ours >= 20),
+    ]
+
+
+def memory(quick: bool) -> list[Row]:
+    """Peak memory of the process after one epoch of Perm with all runs; of Rot with as many at once as fit."""
+    rows = []
+    for panel in ("perm", "rot"):
+        sizes = SIZES[panel, "paper"]
+        task = panel_task(panel, sizes).to(torch.float32)
+        part = Task(task.network, task.inputs[: 4 * task.batch], task.targets[: 4 * task.batch], task.batch)
+        runs = 2 if panel == "rot" or quick else sizes.runs
+        for plan in (EQUIVARIANT, augmented(haar_law(task.network), 4), NOMINAL):
+            train(part, task.network.start(runs), plan, 1, 1e-5)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        rows.append(Row("Peak memory of the process", f"{panel} at the source's sizes", peak, "GiB", "< 4", peak < 4))
+    return rows
+
+
+def main() -> int:
+    """Run everything; the exit status says whether all bars were kept."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", type=Path, help="also write the numbers to this file")
+    parser.add_argument("--threads", type=int, default=1, help="threads of torch, both sides (default 1)")
+    parser.add_argument("--quick", action="store_true", help="fewer runs and images")
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    machine = f"{platform.machine()}, {torch.get_num_threads()} thread(s), torch {torch.__version__}"
+    print(f"Training dynamics on {machine}")
+    rows, section = [], ""
+    for part in (memory, graphs, translations):
+        for row in part(arguments.quick):
+            if row.section != section:
+                section = row.section
+                print(f"\n{section}")
+            print(row, flush=True)
+            rows.append(row)
+    if arguments.json:
+        arguments.json.write_text(json.dumps({"machine": machine, "rows": [asdict(r) for r in rows]}, indent=1) + "\n")
+    return int(any(row.holds is False for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,284 @@
+"""The generated data against their stated laws; the MNIST loader against everything that can go wrong."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import math
+import os
+import urllib.error
+from pathlib import Path
+
+import pytest
+import torch
+
+import lib.datasets as datasets
+from lib.datasets import (
+    DataUnavailable,
+    RemoteFile,
+    block_graphs,
+    cache_directory,
+    connected,
+    connection_probability,
+    mnist_test,
+    polygon_coverage,
+    read_verified,
+    simple_shapes,
+)
+
+# --- graphs ----------------------------------------------------------------------------------------------------------
+
+
+def test_graphs_are_simple_and_labels_true() -> None:
+    x, y = block_graphs(200, 10, seed=3)
+    a = x.reshape(-1, 10, 10)
+    assert torch.equal(a, a.mT)
+    assert float(a.diagonal(dim1=-2, dim2=-1).abs().max()) == 0.0
+    assert set(a.unique().tolist()) == {0.0, 1.0}
+    for graph, label in zip(a, y, strict=True):
+        laplacian = graph.sum(-1).diag() - graph
+        assert int((torch.linalg.eigvalsh(laplacian) < 1e-9).sum() == 1) == int(label)
+
+
+@pytest.mark.parametrize(("nodes", "within", "across"), [(10, 0.5, 0.05), (6, 0.5, 0.2)])
+def test_graphs_follow_the_stated_law(nodes: int, within: float, across: float) -> None:
+    """Edge density and share of connected graphs, each against its exact value within four standard errors."""
+    count, half = 20_000, nodes // 2
+    x, y = block_graphs(count, nodes, within, across, seed=1)
+    pairs = nodes * (nodes - 1) / 2
+    p = connection_probability(nodes, within, across)
+    assert abs(float(y.double().mean()) - p) < 4 * math.sqrt(p * (1 - p) / count)
+    inside = half * (half - 1)
+    density = (inside * within + half**2 * across) / pairs
+    variance = (inside * within * (1 - within) + half**2 * across * (1 - across)) / pairs**2
+    assert abs(float(x.sum((1, 2)).mean()) / 2 / pairs - density) < 4 * math.sqrt(variance / count)
+
+
+def test_connection_probability_by_enumeration() -> None:
+    """All 64 graphs on four nodes, in blocks of two."""
+    p, q, total = 0.3, 0.2, 0.0
+    edges = [(i, j) for i in range(4) for j in range(i + 1, 4)]
+    for code in range(64):
+        a, weight = torch.zeros(4, 4, dtype=torch.bool), 1.0
+        for k, (i, j) in enumerate(edges):
+            present, chance = bool(code >> k & 1), p if i // 2 == j // 2 else q
+            a[i, j] = a[j, i] = present
+            weight *= chance if present else 1 - chance
+        total += weight * float(connected(a))
+    assert math.isclose(connection_probability(4, p, q), total, rel_tol=1e-12)
+
+
+def test_blocks_are_hidden() -> None:
+    """Every pair of nodes is joined equally often: the halves are drawn at random."""
+    x, _ = block_graphs(20_000, 6, 0.9, 0.1, seed=0)
+    a = x.reshape(-1, 6, 6).mean(0)[torch.triu(torch.ones(6, 6), 1).bool()]
+    p = 0.4 * 0.9 + 0.6 * 0.1
+    assert float((a - p).abs().max()) < 4.5 * math.sqrt(p * (1 - p) / 20_000)
+
+
+def test_seeds_repeat_and_differ() -> None:
+    for make in (block_graphs, lambda n, seed=0: simple_shapes(n, 8, seed)):
+        assert torch.equal(make(5, seed=1)[0], make(5, seed=1)[0])
+        assert not torch.equal(make(5, seed=1)[0], make(5, seed=2)[0])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"count": 0}, "count must be at least 1"),
+        ({"count": 3, "nodes": 7}, "nodes must be even"),
+        ({"count": 3, "within": 1.5}, "within must be"),
+        ({"count": 3, "seed": -1}, "seed must be at least 0"),
+    ],
+)
+def test_graphs_refuse(arguments: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        block_graphs(**arguments)
+
+
+# --- shapes ----------------------------------------------------------------------------------------------------------
+
+
+def test_coverage_of_a_polygon_is_its_area() -> None:
+    square = torch.tensor([[-0.5, -0.5], [0.5, -0.5], [0.5, 0.5], [-0.5, 0.5]], dtype=torch.float64)
+    image = polygon_coverage(square, 8, 4)
+    assert float(image.mean()) == 0.25
+    assert torch.equal(image[2:6, 2:6], torch.ones(4, 4).double())
+    angle = 2 * math.pi * torch.arange(5).double() / 5
+    pentagon = 0.7 * torch.stack([angle.cos(), angle.sin()], -1)
+    area = 0.7**2 * 2.5 * math.sin(2 * math.pi / 5) / 4
+    assert abs(float(polygon_coverage(pentagon, 14, 32).mean()) - area) < 1e-3
+
+
+def test_coverage_knows_up_and_right() -> None:
+    """Row 0 is the top, column 0 the left."""
+    corner = torch.tensor([[0.5, 0.5], [1.0, 0.5], [1.0, 1.0], [0.5, 1.0]], dtype=torch.float64)
+    image = polygon_coverage(corner, 4, 2)
+    assert float(image[0, 3]) == 1.0
+    assert float(image.sum()) == 1.0
+
+
+def test_shapes_follow_the_stated_law() -> None:
+    count = 3000
+    x, masks = simple_shapes(count, 14, seed=2)
+    present = masks.sum(-1) > 0
+    assert bool((present.sum(-1) == 1).all()), "exactly one mask is not empty"
+    assert torch.equal(masks.sum(1), (x[:, 0] > 0.5).double())
+    share = float(present[:, 1].double().mean())
+    assert abs(share - 0.5) < 4 * 0.5 / math.sqrt(count)
+    assert 0.0 <= float(x.min()) <= float(x.max()) <= 1.0
+    # Shapes wholly on the canvas have the area of their radius: uniform on [.7, .8].
+    image = x.reshape(-1, 14, 14)
+    edge = image[:, 0].sum(-1) + image[:, -1].sum(-1) + image[:, :, 0].sum(-1) + image[:, :, -1].sum(-1)
+    for corners, chosen in ((3, present[:, 0]), (5, present[:, 1])):
+        whole = image[chosen & (edge == 0)].mean((1, 2)) * 4
+        radius = (whole / (corners / 2 * math.sin(2 * math.pi / corners))).sqrt()
+        assert float(radius.min()) > 0.69
+        assert float(radius.max()) < 0.81
+
+
+def test_all_triangles_point_right() -> None:
+    """The third moment of every whole triangle along x is positive: the law is not invariant under rotations."""
+    x, masks = simple_shapes(500, 14)
+    image = x.reshape(-1, 14, 14)[masks[:, 0].sum(-1) > 0]
+    edge = image[:, 0].sum(-1) + image[:, -1].sum(-1) + image[:, :, 0].sum(-1) + image[:, :, -1].sum(-1)
+    profile = image[edge == 0].sum(1)
+    place = torch.arange(14).double()
+    centred = place - (profile @ place / profile.sum(-1))[:, None]
+    assert len(profile) > 20
+    assert float((profile * centred**3).sum(-1).min()) > 0
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+CONTENT = bytes(range(200)) * 5
+FILE = RemoteFile("numbers", len(CONTENT), hashlib.sha256(CONTENT).hexdigest())
+
+
+def refuse(address: str) -> bytes:
+    raise AssertionError(f"the network must not be asked for {address}")
+
+
+def test_found_files_are_read_and_left_alone(tmp_path: Path) -> None:
+    places = [tmp_path / "plain", tmp_path / "packed", tmp_path / "below"]
+    for place in places:
+        place.mkdir()
+    (places[0] / "numbers").write_bytes(CONTENT)
+    (places[1] / "numbers.gz").write_bytes(gzip.compress(CONTENT))
+    (places[2] / "mnist").mkdir()
+    (places[2] / "mnist" / "numbers.gz").write_bytes(gzip.compress(CONTENT))
+    for place in places:
+        before = sorted(p.name for p in place.rglob("*"))
+        assert read_verified(FILE, place, ["http://mirror/"], refuse) == CONTENT
+        assert sorted(p.name for p in place.rglob("*")) == before
+
+
+def test_missing_files_are_fetched_once_from_the_first_mirror_that_works(tmp_path: Path) -> None:
+    asked = []
+
+    def fetch(address: str) -> bytes:
+        asked.append(address)
+        if "bad" in address:
+            raise urllib.error.URLError("no route")
+        return gzip.compress(CONTENT)
+
+    folder = tmp_path / "new" / "cache"
+    assert read_verified(FILE, folder, ["http://bad/", "http://good/"], fetch) == CONTENT
+    assert asked == ["http://bad/numbers.gz", "http://good/numbers.gz"]
+    assert [p.name for p in folder.iterdir()] == ["numbers.gz"]
+    assert read_verified(FILE, folder, [], refuse) == CONTENT
+
+
+@pytest.mark.parametrize(
+    ("stored", "message"),
+    [
+        (CONTENT[:-1], "truncated"),
+        (b"x" + CONTENT[1:], "altered"),
+    ],
+)
+def test_truncated_or_altered_files_are_refused(tmp_path: Path, stored: bytes, message: str) -> None:
+    (tmp_path / "numbers").write_bytes(stored)
+    with pytest.raises(DataUnavailable, match=rf"numbers in the data directory.*{message}.*delete it"):
+        read_verified(FILE, tmp_path, ["http://mirror/"], refuse)
+    assert (tmp_path / "numbers").read_bytes() == stored
+
+
+def test_broken_archive_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "numbers.gz").write_bytes(gzip.compress(CONTENT)[:-20])
+    with pytest.raises(DataUnavailable, match="no complete gzip file; delete it"):
+        read_verified(FILE, tmp_path, [], refuse)
+
+
+@pytest.mark.parametrize("delivered", [gzip.compress(CONTENT[:-1]), gzip.compress(CONTENT)[:-9], b"<html>busy</html>"])
+def test_bad_downloads_leave_nothing_behind(tmp_path: Path, delivered: bytes) -> None:
+    with pytest.raises(DataUnavailable, match=r"could not be downloaded.*SYMMETRY_DATA"):
+        read_verified(FILE, tmp_path, ["http://mirror/"], lambda address: delivered)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_network_says_what_to_do(tmp_path: Path) -> None:
+    def fail(address: str) -> bytes:
+        raise urllib.error.URLError("Name or service not known")
+
+    with pytest.raises(DataUnavailable, match=r"numbers is not in .* could not be downloaded .*not known.*Connect"):
+        read_verified(FILE, tmp_path, ["http://mirror/"], fail)
+
+
+def test_unwritable_cache_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(DataUnavailable, match=r"cannot write to the data directory.*SYMMETRY_DATA"):
+        read_verified(FILE, tmp_path / "file" / "cache", ["http://m/"], lambda address: gzip.compress(CONTENT))
+
+
+def test_a_failed_write_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(DataUnavailable, match="No space left"):
+        read_verified(FILE, tmp_path, ["http://m/"], lambda address: gzip.compress(CONTENT))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_cache_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SYMMETRY_DATA", "/some/where")
+    assert cache_directory() == Path("/some/where")
+    monkeypatch.delenv("SYMMETRY_DATA")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/cache")
+    if os.name == "posix" and os.uname().sysname == "Linux":
+        assert cache_directory() == Path("/cache/symmetry-measured")
+    monkeypatch.setenv("SYMMETRY_DATA", "  ")
+    assert cache_directory().name == "symmetry-measured"
+
+
+def test_mnist_is_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two images instead of ten thousand: header skipped, blocks averaged, labels in order."""
+    images = torch.randint(256, (2, 28, 28), generator=torch.Generator().manual_seed(0))
+    raw = {"images": bytes(16) + bytes(images.flatten().tolist()), "labels": bytes(8) + bytes([7, 2])}
+    for name, content in raw.items():
+        (tmp_path / name).write_bytes(content)
+        constant = RemoteFile(name, len(content), hashlib.sha256(content).hexdigest())
+        monkeypatch.setattr(datasets, f"MNIST_{name.upper()}", constant)
+    x, y = mnist_test(14, tmp_path)
+    assert x.shape == (2, 1, 196)
+    assert y.tolist() == [7, 2]
+    expected = torch.nn.functional.avg_pool2d(images.double()[:, None], 2) / 255
+    assert torch.allclose(x.reshape(2, 1, 14, 14), expected, atol=1e-7)
+    with pytest.raises(ValueError, match="size must divide 28"):
+        mnist_test(13, tmp_path)
+
+
+def test_real_mnist_if_it_is_here() -> None:
+    """Only where the files are in the data directory already; nothing is downloaded by tests."""
+    folder = cache_directory()
+    names = [
+        folder / sub / f"{f.name}{end}"
+        for f in (datasets.MNIST_IMAGES,)
+        for sub in ("", "mnist")
+        for end in ("", ".gz")
+    ]
+    if not any(path.is_file() for path in names):
+        pytest.skip("MNIST is not in the data directory")
+    x, y = mnist_test(14)
+    assert x.shape == (10_000, 1, 196)
+    assert y.bincount().tolist() == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
