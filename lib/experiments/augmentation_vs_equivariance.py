@@ -36,6 +36,7 @@ from lib.experiments.augmentation_tasks import PANELS, SCALES, SIZES, Sizes
 from lib.networks import IMAGE_GROUPS
 
 RESULTS = Path(__file__).resolve().parents[2] / "data" / "results" / "augmentation"
+Piece = dict[str, np.ndarray]
 _FIELDS = ("moved", "off", "risk")
 
 
@@ -135,6 +136,7 @@ def _write(path: Path, content: bytes) -> None:
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     with os.fdopen(handle, "wb") as stream:
         stream.write(content)
+    os.chmod(temporary, 0o644)
     os.replace(temporary, path)
 
 
