@@ -1,4 +1,4 @@
-"""Data that comes with the installed libraries: scikit-learn's digits, scikit-image's colour photographs.
+"""Data that comes with the installed libraries: scikit-learn's digits, scikit-image's photographs and tissue.
 
 Nothing here touches the network.
 """
@@ -83,3 +83,28 @@ def photograph(name: str = "chelsea", size: int = 128) -> Tensor:
     top, left = (image.shape[0] - side) // 2, (image.shape[1] - side) // 2
     square = image[top : top + side, left : left + side, :3] / 255.0
     return torch.from_numpy(np.ascontiguousarray(resize(square, (size, size), anti_aliasing=True)))
+
+
+@cache
+def histology_patches(size: int = 8, stride: int = 8) -> Tensor:
+    """Return grey patches of the stained colonic tissue bundled with scikit-image, as rows of size² values in [0, 1].
+
+    Parameters
+    ----------
+    size
+        Side of a patch in pixels, at most 64.
+    stride
+        Step from one patch to the next, at most 64; the image has 512 × 512 pixels.
+
+    Returns
+    -------
+    Tensor
+        Shape ``(count, size²)``, float64.
+    """
+    from skimage import data
+
+    check_int("size", size, minimum=2, maximum=64)
+    check_int("stride", stride, maximum=64)
+    image = torch.from_numpy(data.immunohistochemistry() / 255.0)
+    grey = image @ torch.tensor([0.2125, 0.7154, 0.0721], dtype=torch.float64)
+    return grey.unfold(0, size, stride).unfold(1, size, stride).reshape(-1, size * size).contiguous()

@@ -1,0 +1,154 @@
+"""Chapter *Sample complexity*: how many plain samples one symmetrised sample is worth, on real images."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lib.actions import pixels
+from lib.checks import check_choice, check_int
+from lib.data import digits, histology_patches
+from lib.divergences import transport, w1_batch
+from lib.experiments.symmetric_mmd import SamplesSaved, samples_saved
+from lib.groups import Cyclic, Dihedral, FiniteGroup
+from lib.quotient import Isometries, linear, no_group
+
+IMAGES = ("digits", "histology")
+SMALL = (25, 50, 100)
+LARGE = {"digits": (25, 50, 100, 200, 400, 800), "histology": (25, 50, 100, 200, 400)}
+REPLICATES = {"digits": 8, "histology": 60}  # the brightness of tissue varies much, and with it the error
+
+
+def image_law(name: str, seed: int = 0) -> Tensor:
+    """Return real images of 8 × 8 pixels as rows of 64 grey values.
+
+    ``"digits"``: all 1797, each turned and mirrored by a random element of D4, so that their law is invariant.
+    ``"histology"``: 4096 patches of tissue as they are; tissue has no upright direction.
+    """
+    if check_choice("name", name, IMAGES) == "histology":
+        return histology_patches(8, 8)
+    return turned(upright_digits(), seed)
+
+
+def upright_digits() -> Tensor:
+    """Return all digits as they were written, ``(1797, 64)``."""
+    data = digits()
+    return torch.cat([data.train_x, data.test_x])
+
+
+def turned(images: Tensor, seed: int) -> Tensor:
+    """Return every image moved by its own random element of D4."""
+    group = Dihedral(4)
+    return pixels(group, 8).apply(group.sample(len(images), torch.Generator().manual_seed(seed)), images)
+
+
+def image_group(name: str) -> FiniteGroup:
+    """Return ``Cyclic(4)`` or ``Dihedral(4)`` by its name."""
+    return {"C4": Cyclic(4), "D4": Dihedral(4)}[check_choice("name", name, ("C4", "D4"))]
+
+
+@dataclass(frozen=True)
+class ErrorCurves:
+    """Wasserstein-1 distance between disjoint samples of n images, with and without the group.
+
+    Attributes
+    ----------
+    images, group : str
+        Names.
+    order : int
+        |Σ|.
+    plain, grouped : dict
+        Size → values over replicates.
+    """
+
+    images: str
+    group: str
+    order: int
+    plain: dict[int, np.ndarray]
+    grouped: dict[int, np.ndarray]
+
+    def factors(self, n: int, resamples: int = 400) -> tuple[float, float, float]:
+        """Return the equivalent-sample factor at size n and its 95 % bootstrap interval."""
+        rng = np.random.default_rng(n)
+        means = {k: v.mean() for k, v in self.plain.items()}
+        value = equivalent_size(means, self.grouped[n].mean()) / n
+        draws = []
+        for _ in range(resamples):
+            plain = {k: rng.choice(v, len(v)).mean() for k, v in self.plain.items()}
+            draws.append(equivalent_size(plain, rng.choice(self.grouped[n], len(self.grouped[n])).mean()) / n)
+        low, high = np.quantile(draws, [0.025, 0.975])
+        return value, float(low), float(high)
+
+
+def equivalent_size(curve: dict[int, float], error: float) -> float:
+    """Return the sample size at which a falling error curve takes the value ``error``.
+
+    The curve is interpolated, and continued by its last piece, linearly in log–log coordinates.
+    """
+    n = np.log(np.array(sorted(curve), dtype=float))
+    e = np.log(np.array([curve[k] for k in sorted(curve)]))
+    target = np.log(error)
+    k = int(np.clip(np.searchsorted(-e, -target) - 1, 0, len(n) - 2))
+    return float(np.exp(n[k] + (target - e[k]) * (n[k + 1] - n[k]) / (e[k + 1] - e[k])))
+
+
+def error_curves(
+    name: str, groups: tuple[str, ...] = ("C4", "D4"), replicates: int | None = None, seed: int = 0
+) -> list[ErrorCurves]:
+    """Measure the error curves on one kind of images; samples are drawn without replacement and do not overlap."""
+    law = image_law(name, seed)
+    count = check_int("replicates", REPLICATES[name] if replicates is None else replicates, minimum=2)
+    plain = _distances(law, no_group(64), {n: count if n < 400 else -(-count // 4) for n in LARGE[name]}, seed)
+    curves = []
+    for group in groups:
+        action = linear(pixels(image_group(group), 8))
+        grouped = _distances(law, action, dict.fromkeys(SMALL, 2 * count), seed + 1)
+        curves.append(ErrorCurves(name, group, int(action.order), plain, grouped))
+    return curves
+
+
+def _distances(law: Tensor, action: Isometries, plan: dict[int, int], seed: int) -> dict[int, np.ndarray]:
+    values = {}
+    for n, count in plan.items():
+        generator = torch.Generator().manual_seed(1000 * seed + n)
+        rows = torch.stack([torch.randperm(len(law), generator=generator)[: 2 * n] for _ in range(count)])
+        values[n] = w1_batch(law[rows[:, :n]], law[rows[:, n:]], action).numpy()
+    return values
+
+
+def false_symmetry(group: str = "D4", replicates: int = 8, seed: int = 0, target: int = 400) -> dict[int, float]:
+    """Return the equivalent-sample factor of symmetrising *upright* digits, whose law is not invariant: a control.
+
+    The error of an estimate is its Wasserstein-1 distance to ``target`` other upright digits. The estimate is the
+    sample, or the sample spread over its orbits.
+    """
+    law, representation = upright_digits(), pixels(image_group(group), 8)
+    elements = representation.group.elements()
+    plain, spread = {}, {}
+    for n in (5, 10, *SMALL):
+        generator = torch.Generator().manual_seed(1000 * seed + n)
+        one, other = [], []
+        for _ in range(replicates):
+            rows = torch.randperm(len(law), generator=generator)[: n + target]
+            sample, rest = law[rows[:n]], law[rows[n:]]
+            one.append(_cloud_distance(sample, rest))
+            if n in SMALL:
+                other.append(_cloud_distance(representation.apply(elements[:, None], sample).flatten(0, 1), rest))
+        plain[n] = float(np.mean(one))
+        if n in SMALL:
+            spread[n] = float(np.mean(other))
+    return {n: equivalent_size(plain, spread[n]) / n for n in SMALL}
+
+
+def _cloud_distance(x: Tensor, y: Tensor) -> float:
+    return transport(torch.cdist(x, y), *(np.full(len(s), 1 / len(s)) for s in (x, y)))
+
+
+def predicted(name: str, group: str, bandwidth: float | None = None, count: int = 800, seed: int = 0) -> SamplesSaved:
+    """Return what the calculator predicts for ``count`` of the images."""
+    law = image_law(name, seed)
+    rows = torch.randperm(len(law), generator=torch.Generator().manual_seed(seed))[:count]
+    return samples_saved(law[rows], linear(pixels(image_group(group), 8)), bandwidth)

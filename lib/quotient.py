@@ -1,0 +1,305 @@
+"""Distances between orbits: groups of isometries seen through the quotient space they leave behind.
+
+An :class:`Isometries` knows the distance ``min_σ ‖x − σy‖`` between the orbits of two points, in closed form where one
+exists, and, for a finite group, the images of a point. Points are rows of tensors ``(..., n, dim)``; leading axes are
+independent replicates.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lib.checks import check_int, check_tensor
+from lib.groups import FiniteGroup
+from lib.representations import Representation
+
+CHUNK = 2**25  # entries of the largest intermediate array
+ISOMETRY_TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True)
+class Isometries:
+    """A group acting by isometries on R^dim or on the flat torus R^dim / Z^dim.
+
+    Attributes
+    ----------
+    name : str
+        Name for messages and tables.
+    order : int or float
+        Number of elements, ``math.inf`` for a Lie group.
+    dim, quotient_dim : int
+        Dimension of the space and of its quotient by the group.
+    periodic : bool
+        Whether the space is the flat torus with coordinates modulo one, instead of R^dim.
+    distance : callable
+        Distance between orbits, ``(..., n, dim), (..., m, dim) -> (..., n, m)``.
+    images : callable or None
+        All images of points, ``(..., n, dim) -> (order, ..., n, dim)``; ``None`` for infinite groups.
+    line : callable or None
+        Where the quotient is a piece of the line, the isometry onto it, ``(..., dim) -> (...)``.
+    circle : float or None
+        Where the quotient is a circle (of the first coordinate), its circumference.
+    turns : int or float or None
+        For rotations of the plane, their number, ``math.inf`` for all of SO(2).
+    """
+
+    name: str
+    order: int | float
+    dim: int
+    quotient_dim: int
+    periodic: bool
+    distance: Callable[[Tensor, Tensor], Tensor]
+    images: Callable[[Tensor], Tensor] | None = None
+    line: Callable[[Tensor], Tensor] | None = None
+    circle: float | None = None
+    turns: int | float | None = None
+
+    def __repr__(self) -> str:
+        """Return the name."""
+        return self.name
+
+    def plain_distance(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return the distances of the points themselves, shape ``(..., n, m)``."""
+        return _torus_distance(x, y, 1.0) if self.periodic else _euclidean(x, y)
+
+    def check_points(self, name: str, x: Any) -> Tensor:
+        """Return ``x`` if it holds points of the space, shape ``(..., n, dim)`` with n ≥ 1.
+
+        Raises
+        ------
+        TypeError
+            ``x`` is no real floating-point tensor.
+        ValueError
+            ``x`` is empty, has another dimension, or NaN or infinite entries.
+        """
+        check_tensor(name, x, (None, self.dim), inexact=True)
+        if x.is_complex():
+            raise TypeError(f"{name} must be real (complex vectors as real parts, then imaginary parts), got {x.dtype}")
+        if not x.numel():
+            raise ValueError(f"{name} must hold at least one point, got shape {tuple(x.shape)}")
+        return x
+
+
+def quotient_cost(x: Tensor, y: Tensor, action: Isometries) -> Tensor:
+    """Return ``min_σ ‖x_i − σ y_j‖``, the distance between the orbits of x_i and y_j.
+
+    Parameters
+    ----------
+    x, y
+        Points, shapes ``(..., n, dim)`` and ``(..., m, dim)``, on any device.
+    action
+        The group.
+
+    Returns
+    -------
+    Tensor
+        Shape ``(..., n, m)``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :meth:`Isometries.check_points`; ``action`` is no :class:`Isometries`.
+    """
+    check_action(action)
+    return action.distance(action.check_points("x", x), action.check_points("y", y))
+
+
+def check_action(action: Any, finite: bool = False) -> Isometries:
+    """Return ``action`` if it is an :class:`Isometries`, of a finite group where that is asked."""
+    if not isinstance(action, Isometries):
+        raise TypeError(f"action must be Isometries (see lib.quotient.linear), got {type(action).__name__}")
+    if finite and action.images is None:
+        raise ValueError(f"action must be of a finite group, got {action}")
+    return action
+
+
+def no_group(dim: int, periodic: bool = False) -> Isometries:
+    """Return the group of one element on R^dim, or on the flat torus."""
+    check_int("dim", dim)
+    if periodic:
+        return lattice(1, dim)
+    line = (lambda x: x[..., 0]) if dim == 1 else None
+    return Isometries(f"nothing on R^{dim}", 1, dim, dim, False, _euclidean, lambda x: x[None], line)
+
+
+def lattice(k: int, dim: int) -> Isometries:
+    """Return the k^dim translations of the flat torus by multiples of 1/k; the quotient is a torus of side 1/k."""
+    check_int("k", k)
+    check_int("dim", dim)
+
+    def images(x: Tensor) -> Tensor:
+        step = torch.arange(k, dtype=x.dtype, device=x.device) / k
+        shifts = torch.cartesian_prod(*[step] * dim).reshape(k**dim, *[1] * (x.ndim - 1), dim)
+        return torch.remainder(x + shifts, 1.0)
+
+    name = f"translations by 1/{k} of the torus T^{dim}"
+    circle = 1 / k if dim == 1 else None
+    return Isometries(name, k**dim, dim, dim, True, lambda x, y: _torus_distance(x, y, 1 / k), images, None, circle)
+
+
+def turns(order: int) -> Isometries:
+    """Return the rotations of the plane by multiples of 2π/order; the quotient is a cone.
+
+    The nearest image is the one whose angle differs least, so the cost does not depend on the order:
+    ``(r − ρ)² + 4rρ sin²(δ/2)`` with δ the difference of angles, reduced to ``|δ| ≤ π/order``.
+    """
+    check_int("order", order)
+    step = 2 * math.pi / order
+
+    def distance(x: Tensor, y: Tensor) -> Tensor:
+        (r, theta), (rho, phi) = polar(x), polar(y)
+        delta = theta[..., :, None] - phi[..., None, :]
+        delta = delta - step * torch.round(delta / step)
+        r, rho = r[..., :, None], rho[..., None, :]
+        return torch.sqrt((r - rho) ** 2 + 4 * r * rho * torch.sin(delta / 2) ** 2)
+
+    def images(x: Tensor) -> Tensor:
+        angle = step * torch.arange(order, dtype=x.dtype, device=x.device)
+        g = torch.stack([angle.cos(), -angle.sin(), angle.sin(), angle.cos()], -1).reshape(order, 2, 2)
+        return torch.einsum("gij,...j->g...i", g, x)
+
+    return Isometries(f"C{order} on R^2", order, 2, 2, False, distance, images, turns=order)
+
+
+def polar(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return radius and angle of points of the plane, shape ``(..., 2)``."""
+    return torch.hypot(x[..., 0], x[..., 1]), torch.atan2(x[..., 1], x[..., 0])
+
+
+def linear(representation: Representation) -> Isometries:
+    """Return a finite group acting by a real orthogonal representation (permutations, matrices, images).
+
+    Raises
+    ------
+    TypeError
+        ``representation`` is none, complex, or of an infinite group.
+    ValueError
+        It does not act by isometries; the message says by how much ρ(g)ᵀρ(g) misses the identity.
+    """
+    if not isinstance(representation, Representation) or not isinstance(representation.group, FiniteGroup):
+        raise TypeError(f"representation must be a Representation of a finite group, got {representation!r}")
+    if representation.is_complex:
+        raise TypeError(f"representation must be real, got the complex {representation!r}")
+    g = representation.group.elements()
+    if not representation.is_permutation:
+        defect = isometry_defect(representation.matrix(representation.group.generators()))
+        if defect > ISOMETRY_TOLERANCE:
+            raise ValueError(
+                f"representation must act by isometries: |ρᵀρ − 1| is {defect:.2g} for {representation.name}, "
+                f"allowed is {ISOMETRY_TOLERANCE:g}"
+            )
+
+    def images(x: Tensor) -> Tensor:
+        h = g.to(x.device).reshape(len(g), *[1] * (x.ndim - 1), *g.shape[1:])
+        return representation.apply(h, x)
+
+    name = f"{representation.group} on {representation.name}"
+    return Isometries(
+        name, len(g), representation.dim, representation.dim, False, nearest_image(images, len(g)), images
+    )
+
+
+def nearest_image(images: Callable[[Tensor], Tensor], order: int) -> Callable[[Tensor, Tensor], Tensor]:
+    """Return the function ``min_σ ‖x − σy‖`` that runs through all images of y, in blocks that fit in memory."""
+
+    def distance(x: Tensor, y: Tensor) -> Tensor:
+        every = images(y)
+        size = max(1, CHUNK // max(1, x[..., 0].numel() * y.shape[-2]))
+        best = None
+        for start in range(0, order, size):
+            block = _euclidean(x, every[start : start + size]).amin(0)
+            best = block if best is None else torch.minimum(best, block)
+        return best
+
+    return distance
+
+
+def isometry_defect(matrices: Tensor) -> float:
+    """Return the largest entry of ``|MᵀM − 1|`` over matrices, shape ``(..., d, d)``."""
+    check_tensor("matrices", matrices, (None, None), inexact=True)
+    identity = torch.eye(matrices.shape[-1], dtype=matrices.dtype, device=matrices.device)
+    return float((matrices.mH @ matrices - identity).abs().max())
+
+
+def radial(dim: int) -> Isometries:
+    """Return SO(dim) acting on R^dim, dim ≥ 2: orbits are spheres, their distance is ``||x| − |y||``."""
+    check_int("dim", dim, minimum=2)
+
+    def line(x: Tensor) -> Tensor:
+        return torch.linalg.vector_norm(x, dim=-1)
+
+    def distance(x: Tensor, y: Tensor) -> Tensor:
+        return (line(x)[..., :, None] - line(y)[..., None, :]).abs()
+
+    every = math.inf if dim == 2 else None
+    return Isometries(f"SO({dim}) on R^{dim}", math.inf, dim, 1, False, distance, None, line, turns=every)
+
+
+def phase(count: int) -> Isometries:
+    """Return U(1) multiplying vectors of C^count by a phase; rows are real parts, then imaginary parts.
+
+    The best phase is that of the inner product ⟨y, x⟩; the quotient has dimension ``2·count − 1``.
+    """
+    check_int("count", count)
+
+    def distance(x: Tensor, y: Tensor) -> Tensor:
+        z, w = (torch.complex(p[..., :count], p[..., count:]) for p in (x, y))
+        inner = z @ w.mH
+        size = inner.abs()
+        unit = torch.where(size > 0, inner / torch.where(size > 0, size, 1.0), 1.0)
+        square = sum((z[..., :, None, c] - unit * w[..., None, :, c]).abs() ** 2 for c in range(count))
+        return torch.sqrt(square)
+
+    return Isometries(f"U(1) on C^{count}", math.inf, 2 * count, 2 * count - 1, False, distance)
+
+
+def pairs_in_space() -> Isometries:
+    """Return SO(3) acting on pairs of points of R^3 (rows of six numbers), with a quotient of dimension three.
+
+    With the Gram matrices G of x and H of y, the orthogonal Procrustes problem has the value
+    ``tr G + tr H − 2 sqrt(tr GH + 2 sqrt(det G det H))``; a third axis is free to repair the determinant.
+    """
+
+    def gram(p: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        u, v = p[..., :3], p[..., 3:]
+        a, b, c = (u * u).sum(-1), (u * v).sum(-1), (v * v).sum(-1)
+        return a, b, c, torch.linalg.vector_norm(torch.linalg.cross(u, v), dim=-1)
+
+    def distance(x: Tensor, y: Tensor) -> Tensor:
+        a, b, c, root = (t[..., :, None] for t in gram(x))
+        d, e, f, other = (t[..., None, :] for t in gram(y))
+        nuclear = torch.sqrt((a * d + 2 * b * e + c * f + 2 * root * other).clamp_min(0))
+        return torch.sqrt((a + c + d + f - 2 * nuclear).clamp_min(0))
+
+    return Isometries("SO(3) on pairs of points", math.inf, 6, 3, False, distance)
+
+
+def moduli(count: int) -> Isometries:
+    """Return the torus T^count turning each coordinate of C^count; orbits are told apart by the moduli."""
+    check_int("count", count)
+
+    def chart(x: Tensor) -> Tensor:
+        return torch.hypot(x[..., :count], x[..., count:])
+
+    line = (lambda x: chart(x)[..., 0]) if count == 1 else None
+    name = f"T^{count} on C^{count}"
+    return Isometries(name, math.inf, 2 * count, count, False, lambda x, y: _euclidean(chart(x), chart(y)), None, line)
+
+
+def _euclidean(x: Tensor, y: Tensor) -> Tensor:
+    """Return pairwise distances from differences, not from inner products: exact also for close points."""
+    return torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist")
+
+
+def _torus_distance(x: Tensor, y: Tensor, period: float) -> Tensor:
+    square = torch.zeros((), dtype=x.dtype, device=x.device)
+    for axis in range(x.shape[-1]):
+        step = x[..., :, None, axis] - y[..., None, :, axis]
+        square = square + (step - period * torch.round(step / period)) ** 2
+    return torch.sqrt(square)

@@ -1,0 +1,131 @@
+"""Rates of convergence: slopes in log–log plots, their first correction, and bootstrap intervals.
+
+In dimension q the expected Wasserstein-1 distance of two samples of n points of one law follows
+
+    ``n E[W]² ≈ a g_q(n) + b``,    ``g_1 = 1/n``, ``g_2 = log n``, ``g_q = n^{1 − 2/q}`` for q ≥ 3,
+
+since a scale ℓ contributes about ``ℓ² / (n ℓ^q)`` to the square, summed over the scales from ``n^{−1/q}`` to one. The
+law is fitted to small samples and then has to predict large ones; a wrong q fails to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from lib.checks import check_int
+
+MINIMUM = 2  # replicates per size, for a standard error
+
+
+@dataclass(frozen=True)
+class Rate:
+    """A slope and how far it is from theory after correction.
+
+    Attributes
+    ----------
+    quotient_dim : int
+        q.
+    raw : float
+        Least-squares slope of log error against log n, all sizes.
+    theory : float
+        ``−1/max(q, 2)``.
+    a, b : float
+        Coefficients of the law, fitted to the small sizes.
+    defect : float
+        Slope, over the large sizes, of the logarithm of measured over predicted error.
+    interval : tuple of float
+        95 % bootstrap interval of the defect.
+    """
+
+    quotient_dim: int
+    raw: float
+    theory: float
+    a: float
+    b: float
+    defect: float
+    interval: tuple[float, float]
+
+    @property
+    def corrected(self) -> float:
+        """The corrected slope, ``theory + defect``."""
+        return self.theory + self.defect
+
+    def predict(self, n: np.ndarray) -> np.ndarray:
+        """Return the error that the law predicts for samples of n points."""
+        return np.sqrt(np.maximum(self.a * growth(n, self.quotient_dim) + self.b, 1e-300) / n)
+
+
+def growth(n: np.ndarray, q: int) -> np.ndarray:
+    """Return ``g_q(n)``: 1/n, log n or n^{1 − 2/q}."""
+    n = np.asarray(n, dtype=float)
+    return {1: 1 / n, 2: np.log(n)}.get(check_int("q", q), n ** (1 - 2 / q))
+
+
+def slope(x: np.ndarray, y: np.ndarray, error: np.ndarray | None = None) -> float:
+    """Return the slope of log y against log x by least squares, weighted by relative standard errors of y."""
+    weight = None if error is None else 1 / error
+    return float(np.polyfit(np.log(x), np.log(y), 1, w=weight)[0])
+
+
+def corrected_rate(
+    errors: Mapping[int, np.ndarray], q: int, fit_to: int, test_from: int, resamples: int = 200, seed: int = 0
+) -> Rate:
+    """Fit the law to sizes up to ``fit_to`` and measure how its prediction drifts on sizes from ``test_from`` on.
+
+    Parameters
+    ----------
+    errors
+        For every sample size n the measured errors of independent replicates.
+    q
+        Dimension of the quotient.
+    fit_to, test_from
+        The two ranges; at least two sizes in each.
+    resamples, seed
+        Bootstrap resamples of the replicates, and the seed of their draw.
+
+    Raises
+    ------
+    ValueError
+        A size with fewer than two replicates or with values that are not finite and positive; a range with fewer than
+        two sizes.
+    """
+    sizes = np.array(sorted(errors), dtype=float)
+    samples = [np.asarray(errors[int(n)], dtype=float) for n in sizes]
+    for n, values in zip(sizes, samples, strict=True):
+        if len(values) < MINIMUM or not np.isfinite(values).all() or values.mean() <= 0:
+            raise ValueError(f"errors[{n:.0f}] must be at least {MINIMUM} finite replicates with positive mean")
+    small, large = sizes <= fit_to, sizes >= test_from
+    if min(small.sum(), large.sum()) < 2:
+        raise ValueError(f"fit_to and test_from must leave two sizes each, got {fit_to}, {test_from} for {sizes}")
+    mean = np.array([v.mean() for v in samples])
+    relative = np.array([v.std(ddof=1) / np.sqrt(len(v)) for v in samples]) / mean
+    a, b, defect = _defect(sizes, mean, relative, q, small, large)
+    rng = np.random.default_rng(seed)
+    draws = [np.array([rng.choice(v, len(v)).mean() for _ in range(resamples)]) for v in samples]
+    spread = [_defect(sizes, np.array(m), relative, q, small, large)[2] for m in zip(*draws, strict=True)]
+    low, high = np.quantile(spread, [0.025, 0.975])
+    return Rate(q, slope(sizes, mean), -1 / max(q, 2), a, b, defect, (float(low), float(high)))
+
+
+def _defect(
+    n: np.ndarray, mean: np.ndarray, relative: np.ndarray, q: int, small: np.ndarray, large: np.ndarray
+) -> tuple[float, float, float]:
+    square, weight = n * mean**2, 1 / (2 * relative * n * mean**2)
+    design = np.stack([growth(n, q), np.ones_like(n)], 1)
+    (a, b), *_ = np.linalg.lstsq(design[small] * weight[small, None], (square * weight)[small], rcond=None)
+    predicted = np.maximum(design @ (a, b), 1e-300)
+    residual = np.sqrt(square / predicted)
+    return float(a), float(b), slope(n[large], residual[large], relative[large])
+
+
+def bootstrap_slope(errors: Mapping[float, np.ndarray], resamples: int = 200, seed: int = 0) -> tuple[float, ...]:
+    """Return slope, lower and upper end of its 95 % bootstrap interval, for log mean error against log of the keys."""
+    keys = np.array(sorted(errors), dtype=float)
+    samples = [np.asarray(errors[k], dtype=float) for k in sorted(errors)]
+    rng = np.random.default_rng(seed)
+    value = slope(keys, np.array([v.mean() for v in samples]))
+    draws = [slope(keys, np.array([rng.choice(v, len(v)).mean() for v in samples])) for _ in range(resamples)]
+    return value, *map(float, np.quantile(draws, [0.025, 0.975]))

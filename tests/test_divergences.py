@@ -1,0 +1,287 @@
+"""Orbit distances, transport, kernels and regularised divergences under groups, against independent oracles."""
+
+import math
+
+import numpy as np
+import ot
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics.pairwise import rbf_kernel
+
+from lib import quotient
+from lib.actions import natural, pixels, planar
+from lib.divergences import (
+    KINDS,
+    regularised_divergence,
+    transport,
+    w1,
+    w1_batch,
+    w1_invariant_program,
+    w1_symmetrised,
+)
+from lib.groups import Cyclic, Dihedral, Symmetric
+from lib.lie import SpecialOrthogonal, Unitary
+from lib.orbit_kernels import kernel_reach, mmd_squared, orbit_kernel
+from lib.quotient import lattice, linear, moduli, no_group, pairs_in_space, phase, quotient_cost, radial, turns
+from lib.representations import MatrixRepresentation
+
+FINITE = {
+    "turns": turns(5),
+    "dihedral": linear(planar(Dihedral(4))),
+    "permutations": linear(natural(Symmetric(3))),
+    "images": linear(pixels(Dihedral(4), 3)),
+    "torus": lattice(2, 2),
+    "trivial": no_group(3),
+}
+
+
+def points(action, *sizes, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(n, action.dim, dtype=torch.float64, generator=generator) for n in sizes]
+
+
+@pytest.mark.parametrize("action", FINITE.values(), ids=FINITE)
+def test_quotient_cost_is_the_least_over_all_images(action):
+    x, y = points(action, 6, 7)
+    images = action.images(y)
+    assert len(images) == action.order
+    expected = torch.stack([action.plain_distance(x, image) for image in images]).amin(0)
+    torch.testing.assert_close(quotient_cost(x, y, action), expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("action", FINITE.values(), ids=FINITE)
+def test_three_values_agree(action):
+    x, y = points(action, 5, 4, seed=1)
+    value = w1(x, y, action)
+    assert w1_symmetrised(x, y, action) == pytest.approx(value, rel=1e-10)
+    assert w1_invariant_program(x, y, action) == pytest.approx(value, rel=1e-8)
+
+
+def group_of(name, count):
+    generator = torch.Generator().manual_seed(3)
+    if name == "U(1)":
+        u = Unitary(1).sample(count, generator)[:, 0, 0]
+        blocks = torch.stack([u.real, -u.imag, u.imag, u.real], -1).reshape(-1, 2, 2)
+        return torch.stack([torch.kron(b, torch.eye(2, dtype=torch.float64)) for b in blocks])
+    if name == "pairs":
+        g = SpecialOrthogonal(3).sample(count, generator)
+        return torch.stack([torch.kron(torch.eye(2, dtype=torch.float64), b) for b in g])
+    return SpecialOrthogonal(int(name[-1])).sample(count, generator)
+
+
+@pytest.mark.parametrize(
+    ("action", "name"), [(radial(2), "2"), (radial(3), "3"), (phase(2), "U(1)"), (pairs_in_space(), "pairs")], ids=str
+)
+def test_closed_forms_of_lie_groups_bound_sampled_elements(action, name):
+    x, y = points(action, 4, 5)
+    g = group_of(name, 20_000)
+    sampled = torch.cdist(x, torch.einsum("gij,mj->gmi", g, y)).amin(0)
+    exact = quotient_cost(x, y, action)
+    assert (exact <= sampled + 1e-9).all()
+    assert (sampled - exact).max() < 0.35
+    assert (sampled - exact).mean() < 0.06
+    # Invariance, and zero on the orbit itself.
+    moved = torch.einsum("gij,gj->gi", g[: len(y)], y)
+    torch.testing.assert_close(quotient_cost(x, moved, action), exact, atol=1e-7, rtol=1e-9)
+    assert quotient_cost(y, moved, action).diagonal().max() < 1e-6
+
+
+def test_pairs_agree_with_procrustes():
+    x, y = points(pairs_in_space(), 3, 3)
+    for a in range(3):
+        for b in range(3):
+            X, Y = x[a].reshape(2, 3).T, y[b].reshape(2, 3).T
+            nuclear = torch.linalg.svdvals(X @ Y.T).sum()
+            expected = (X.square().sum() + Y.square().sum() - 2 * nuclear).sqrt()
+            assert float(quotient_cost(x, y, pairs_in_space())[a, b]) == pytest.approx(float(expected), rel=1e-9)
+
+
+def test_moduli_are_the_best_phases():
+    x, y = points(moduli(2), 3, 4)
+    angles = torch.linspace(0, 2 * math.pi, 721, dtype=torch.float64)
+    best = torch.zeros(3, 4, dtype=torch.float64)
+    for c in range(2):
+        z, w = (torch.complex(p[:, c], p[:, 2 + c]) for p in (x, y))
+        turned = w[None] * torch.polar(torch.ones_like(angles), angles)[:, None]
+        best += (z[:, None, None] - turned[None]).abs().square().amin(1)
+    assert (quotient_cost(x, y, moduli(2)) - best.sqrt()).abs().max() < 1e-2
+
+
+@given(st.integers(1, 8), st.integers(1, 3), st.integers(0, 1000))
+def test_orbit_distance_is_an_invariant_metric(order, dim, seed):
+    action = turns(order) if dim == 2 else lattice(order, dim)
+    x, y, z = (p[0] for p in points(action, 1, 1, 1, seed=seed))
+    d = quotient_cost(torch.stack([x, y, z]), torch.stack([x, y, z]), action)
+    assert torch.allclose(d, d.T, atol=1e-12)
+    assert d[0, 2] <= d[0, 1] + d[1, 2] + 1e-12
+    image = action.images(y[None])[seed % action.order]
+    assert torch.allclose(quotient_cost(x[None], image, action), d[0:1, 1:2], atol=1e-9)
+
+
+@pytest.mark.parametrize("action", [turns(4), lattice(3, 1), lattice(2, 3), radial(2), phase(2)], ids=str)
+def test_batches_agree_with_the_simplex(action):
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.rand(2, 3, 12, action.dim, dtype=torch.float64, generator=generator)
+    expected = [w1(a, b, action) for a, b in zip(x, y, strict=True)]
+    assert w1_batch(x, y, action).tolist() == pytest.approx(expected, rel=1e-10)
+
+
+def test_the_circle_agrees_with_pot():
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.rand(2, 4, 9, 1, dtype=torch.float64, generator=generator)
+    expected = [ot.wasserstein_circle(a.numpy(), b.numpy(), p=1)[0] for a, b in zip(x, y, strict=True)]
+    assert w1_batch(x, y, lattice(1, 1)).tolist() == pytest.approx(expected, rel=1e-6)
+
+
+def test_masses():
+    x, y = points(no_group(1), 2, 1)
+    a = torch.tensor([0.25, 0.75], dtype=torch.float64)
+    expected = float((a * (x - y).abs()[:, 0]).sum())
+    assert w1(x, y, no_group(1), a) == pytest.approx(expected)
+    assert transport(torch.ones(2, 2), np.array([0.5, 0.5]), np.array([0.5, 0.5])) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("action", FINITE.values(), ids=FINITE)
+def test_orbit_kernel_is_the_mean_over_images(action):
+    x, y = points(action, 5, 6)
+    distances = torch.stack([action.plain_distance(x, image) for image in action.images(y)])
+    expected = torch.exp(distances**2 / (-2 * 0.7**2)).mean(0)
+    torch.testing.assert_close(orbit_kernel(x, y, action, 0.7), expected, atol=1e-13, rtol=1e-10)
+
+
+@pytest.mark.parametrize("s", [0.02, 0.1, 1.0])
+@pytest.mark.parametrize("order", [1, 3, 16, 64, 300])
+def test_harmonics_agree_with_all_images(order, s):
+    generator = torch.Generator().manual_seed(order)
+    x, y = torch.rand(2, 15, 2, dtype=torch.float64, generator=generator) - 0.3
+    action = turns(order)
+    direct = torch.exp(torch.cdist(x, action.images(y)) ** 2 / (-2 * s**2)).mean(0)
+    assert (orbit_kernel(x, y, action, s) - direct).abs().max() < 1e-12
+
+
+def test_all_rotations_are_the_limit_of_many():
+    x, y = points(turns(1), 6, 6)
+    difference = orbit_kernel(x, y, radial(2), 0.5) - orbit_kernel(x, y, turns(500), 0.5)
+    assert difference.abs().max() < 1e-13
+
+
+@pytest.mark.parametrize("action", [no_group(2), turns(1), turns(7), linear(planar(Dihedral(3)))], ids=str)
+def test_mmd_against_kernel_matrices(action):
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(3, 8, 2, dtype=torch.float64, generator=generator)
+    y = torch.randn(3, 5, 2, dtype=torch.float64, generator=generator)
+    for k, value in enumerate(mmd_squared(x, y, action, 0.8).tolist()):
+        clouds = [action.images(p).flatten(0, 1).numpy() for p in (x[k], y[k])]
+        xx, xy, yy = (
+            rbf_kernel(clouds[i], clouds[j], gamma=1 / (2 * 0.8**2)).mean() for i, j in ((0, 0), (0, 1), (1, 1))
+        )
+        assert value == pytest.approx(xx - 2 * xy + yy, rel=1e-9, abs=1e-14)
+
+
+def test_kernel_reach():
+    x = torch.tensor([[1.0, 0.0], [0.0, 2.0], [-1.0, 0.5]], dtype=torch.float64)
+    reach = kernel_reach(x, turns(2), 1.0)
+    assert reach.a == pytest.approx(float(torch.exp(-2 * x.square().sum(1)).mean()))
+    assert reach.constant**2 == pytest.approx((1 + reach.a) / 2)
+    assert 0 < reach.ratio <= reach.constant
+    assert reach.factor == pytest.approx(reach.ratio**-2)
+    assert kernel_reach(x, no_group(2), 1.0).ratio == 1.0
+    assert kernel_reach(x, radial(2), 1.0).constant ** 2 == pytest.approx(kernel_reach(x, radial(2), 1.0).a)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_regularised_divergences_by_a_dense_program(kind):
+    import cvxpy as cp
+
+    x, y = points(turns(3), 7, 6, seed=5)
+    cost = quotient_cost(torch.cat([x, y]), torch.cat([x, y]), turns(3)).numpy()
+    gamma, ones = cp.Variable((13, 1)), np.ones((1, 13))
+    if kind == "alpha2":
+        penalty = (cp.sum_squares(cp.pos(gamma[7:])) / 6 + 1) / 2
+    else:
+        penalty = cp.log_sum_exp(gamma[7:]) - math.log(6)
+    problem = cp.Problem(cp.Maximize(cp.sum(gamma[:7]) / 7 - penalty), [gamma @ ones - (gamma @ ones).T <= cost])
+    problem.solve(solver=cp.CLARABEL)
+    assert regularised_divergence(x, y, turns(3), kind) == pytest.approx(problem.value, abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_regularised_divergences_lie_between_zero_and_transport(kind):
+    x, y = points(turns(3), 12, 12, seed=6)
+    distance = w1(x, y, turns(3))
+    values = [regularised_divergence(x, y, turns(3), kind, L) / L for L in (0.01, 1.0, 5.0)]
+    assert 0 <= values[2] < values[1] < values[0] <= distance * (1 + 1e-7)
+    assert values[0] == pytest.approx(distance, rel=2e-2)
+    assert regularised_divergence(x, x, turns(3), kind) == pytest.approx(0, abs=1e-7)
+
+
+def test_a_separate_cluster_does_not_run_away():
+    x, y = points(no_group(2), 10, 10)
+    value = regularised_divergence(x + 50, y, no_group(2), "kl", 0.1)
+    assert 0 < value <= 0.1 * w1(x + 50, y, no_group(2)) * (1 + 1e-9)
+
+
+class TestBadInput:
+    x = torch.zeros(3, 2, dtype=torch.float64)
+
+    def test_empty_samples(self):
+        with pytest.raises(ValueError, match="x must hold at least one point"):
+            w1(self.x[:0], self.x, turns(2))
+
+    def test_dimensions(self):
+        with pytest.raises(ValueError, match="y must have shape"):
+            w1(self.x, torch.zeros(3, 3, dtype=torch.float64), turns(2))
+        with pytest.raises(ValueError, match="x and y must have one shape"):
+            w1_batch(self.x[None], self.x[None, :2], turns(2))
+        with pytest.raises(ValueError, match="x must have shape"):
+            w1(self.x[None], self.x, turns(2))
+
+    def test_nan(self):
+        with pytest.raises(ValueError, match="x must be finite"):
+            w1(self.x * math.nan, self.x, turns(2))
+
+    def test_types(self):
+        with pytest.raises(TypeError, match=r"x must be a torch\.Tensor"):
+            w1([[0.0, 1.0]], self.x, turns(2))
+        with pytest.raises(TypeError, match="action must be Isometries"):
+            w1(self.x, self.x, planar(Cyclic(4)))
+        with pytest.raises(TypeError, match="representation must be a Representation of a finite group"):
+            linear("C4")
+
+    def test_actions_that_are_not_isometric_are_refused_with_their_defect(self):
+        shear = torch.tensor([[1.0, 0.5], [0.0, 1.0]], dtype=torch.float64)
+        plane = planar(Cyclic(4))
+        sheared = MatrixRepresentation(
+            Cyclic(4), 2, lambda g: shear @ plane.matrix(g) @ torch.linalg.inv(shear), "sheared", unitary=False
+        )
+        with pytest.raises(ValueError, match=r"must act by isometries: .* is 1\.\d* for sheared"):
+            linear(sheared)
+
+    @pytest.mark.parametrize("bandwidth", [0.0, -1.0, math.nan, math.inf])
+    def test_bandwidth(self, bandwidth):
+        with pytest.raises(ValueError, match="bandwidth must be"):
+            orbit_kernel(self.x, self.x, turns(2), bandwidth)
+
+    def test_infinite_groups_without_images(self):
+        with pytest.raises(ValueError, match="action must be of a finite group"):
+            w1_symmetrised(self.x, self.x, radial(2))
+        with pytest.raises(ValueError, match="action must be of a finite group"):
+            orbit_kernel(torch.zeros(2, 4).double(), torch.zeros(2, 4).double(), phase(2), 1.0)
+
+    def test_masses(self):
+        with pytest.raises(ValueError, match="a must be 3 nonnegative masses of sum 1"):
+            w1(self.x, self.x, turns(2), torch.ones(3, dtype=torch.float64))
+
+    def test_kind_and_constant(self):
+        with pytest.raises(ValueError, match="kind must be one of"):
+            regularised_divergence(self.x, self.x, turns(2), "js")
+        with pytest.raises(ValueError, match="lipschitz must be positive"):
+            regularised_divergence(self.x, self.x, turns(2), "kl", 0.0)
+
+    def test_groups(self):
+        for make in (lambda: turns(0), lambda: lattice(0, 2), lambda: radial(1), lambda: no_group(0)):
+            with pytest.raises(ValueError, match="must be at least"):
+                make()
+        assert quotient.isometry_defect(torch.eye(2)) == 0

@@ -1,0 +1,187 @@
+"""Chapter *Sample complexity*: its measurements, and the controls that must fail."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from lib.data import histology_patches
+from lib.divergences import w1_batch
+from lib.experiments import sample_complexity as chapter
+from lib.experiments import symmetric_images as images
+from lib.experiments import symmetric_mmd as mmd
+from lib.experiments import symmetric_regularised as regularised
+from lib.quotient import lattice, no_group, radial, turns
+from lib.rates import bootstrap_slope, corrected_rate, growth, slope
+
+
+def test_three_values():
+    for case, action in chapter.isometric_cases().items():
+        assert chapter.three_values(case, action, seed=11).gap < 1e-8
+    for case in ("sheared", "no group"):
+        assert chapter.broken_values(case, seed=11).gap > 1e-2
+    assert chapter.shear_defect() > 1
+
+
+@pytest.mark.parametrize("q", [1, 2, 3, 4])
+def test_corrected_rate_finds_its_own_law_and_no_other(q):
+    rng = np.random.default_rng(0)
+    sizes = [16, 32, 64, 128, 256, 512]
+    a, b = {1: (0.5, 1.0), 2: (0.2, 0.2)}.get(q, (0.5, -0.2))
+    mean = {n: math.sqrt((a * float(growth(n, q)) + b) / n) for n in sizes}
+    errors = {n: m * (1 + 1e-4 * rng.standard_normal(50)) for n, m in mean.items()}
+    rate = corrected_rate(errors, q, 64, 64)
+    assert abs(rate.defect) < 1e-3
+    assert rate.interval[0] <= rate.defect <= rate.interval[1]
+    assert rate.corrected == pytest.approx(-1 / max(q, 2), abs=1e-3)
+    assert rate.predict(np.array([16, 512])) == pytest.approx([mean[16], mean[512]], rel=1e-2)
+    if q > 1:
+        assert abs(corrected_rate(errors, q % 4 + 2, 64, 64).defect) > 0.02
+
+
+def test_rates():
+    settings = chapter.Settings(seeds=2)
+    plan = {16: 800, 32: 600, 64: 300, 128: 120, 256: 40}
+    action, sampler = chapter.finite_cases()["d = 3"]
+    errors = chapter.transport_errors(action, sampler, plan, settings.seeds)
+    assert abs(corrected_rate(errors, 3, 64, 64).defect) < 0.02
+    assert abs(corrected_rate(errors, 2, 64, 64).defect) > 0.03
+    gain = chapter.lattice_gain(1, settings)
+    assert gain.slope == pytest.approx(-1, abs=0.02)
+
+
+def test_torus_scales_exactly():
+    x, y = torch.rand(2, 4, 20, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(w1_batch(x / 3, y / 3, lattice(3, 2)), w1_batch(x, y, lattice(1, 2)) / 3)
+
+
+def test_rotations_of_the_disc_saturate():
+    x, y = chapter.uniform_balls(2)(6, 40, torch.Generator().manual_seed(0)).chunk(2)
+    floor = w1_batch(x, y, radial(2))
+    for order in (1, 8, 64):
+        value = w1_batch(x, y, turns(order))
+        assert (floor <= value + 1e-12).all()
+        assert (value <= floor + math.pi / order).all()
+    disc = chapter.disc_gain(chapter.Settings(), orders=(1, 32, 256))
+    assert disc.late_slope > -0.2
+
+
+def test_infinite_groups():
+    plan = {16: 800, 32: 600, 64: 400, 128: 150, 256: 50}
+    action, sampler = chapter.infinite_cases()["SO(3) on pairs"]
+    errors = chapter.transport_errors(action, sampler, plan, 2)
+    assert abs(corrected_rate(errors, action.quotient_dim, 64, 64).defect) < 0.03
+    for action, sampler in chapter.infinite_cases().values():
+        x = sampler(2, 3, torch.Generator().manual_seed(0))
+        assert x.shape == (2, 3, action.dim)
+        assert (w1_batch(x, x, action).abs() < 1e-7).all()
+
+
+def test_different_laws_have_the_stated_distance():
+    # A fine grid of P against its image: the circle of length 1/k, uniform against the left half.
+    u = (torch.arange(4000, dtype=torch.float64)[None, :, None] + 0.5) / 4000 / 4
+    assert float(w1_batch(u, u / 2, lattice(4, 1))) == pytest.approx(1 / 32, rel=1e-3)
+
+
+@pytest.mark.parametrize("order", [1, 4, 32, math.inf])
+def test_ring_reach_against_a_sample(order):
+    action = radial(2) if math.isinf(order) else (no_group(2) if order == 1 else turns(order))
+    x = mmd.ring(1, 2000, torch.Generator().manual_seed(0))[0]
+    sampled, exact = mmd.kernel_reach(x, action, 0.26), mmd.ring_reach(order, 0.26)
+    assert sampled.a == pytest.approx(exact.a, abs=0.01)
+    assert sampled.mean == pytest.approx(exact.mean, abs=0.005)
+
+
+def test_panels():
+    panel = mmd.measure_panel(mmd.WIDTHS["2π/24"], 60)
+    assert panel.excess < 0.05 < panel.excess_without_reach
+    assert panel.plateau_factor() < 2 < panel.plateau_factor(mmd.WIDTHS["2π/384"])
+    assert (panel.law <= panel.constant + 1e-12).all()
+    for width in mmd.WIDTHS.values():
+        law = [mmd.ring_reach(order, width).ratio for order in mmd.ORDERS]
+        assert law[-1] <= 1.05 * mmd.ring_reach(math.inf, width).ratio
+
+
+def test_sharp_law():
+    for order, replicates, m in ((1, 300, 32), (64, 2500, 16)):
+        check = mmd.check_law(mmd.WIDTHS["2π/24"], order, replicates, n=32, m=m)
+        assert check.relative_error < max(0.03, 4 * check.standard_error)
+    assert mmd.check_law(mmd.WIDTHS["2π/24"], 64, 500, 32, 32).closed_form < 0.2 * check.without_group
+
+
+def test_different_rings_exceed_the_constant():
+    rings = mmd.different_rings(mmd.WIDTHS["2π/24"], 16, replicates=12)
+    assert rings.ratio[0] < rings.constant < rings.ratio[-1]
+
+
+def test_regularised():
+    plane = regularised.compare("kl", 2, 2, replicates={16: 4, 32: 3, 64: 2})
+    line = regularised.compare("alpha2", 1, 1, 8.0, replicates={16: 12, 32: 8, 64: 6})
+    assert abs(plane.difference) < 0.02 < abs(line.difference)
+    for n, values in plane.divergence.items():
+        assert (values <= plane.transport[n] + 1e-9).all()
+    low, high = plane.interval(50)
+    assert low <= plane.difference <= high
+
+
+def test_real_images():
+    (curves,) = images.error_curves("histology", ("D4",), replicates=16)
+    value, low, high = curves.factors(100, 100)
+    assert 1 < low < value < high
+    assert max(images.false_symmetry(replicates=2).values()) < 1
+    for name in images.IMAGES:
+        assert images.predicted(name, "C4", count=200).interval[0] > 1
+
+
+def test_histology_patches():
+    patches = histology_patches(8, 8)
+    assert patches.shape == (4096, 64)
+    assert 0 <= patches.min() < patches.max() <= 1
+    assert torch.equal(histology_patches(8, 4)[2], patches[1])
+    with pytest.raises(ValueError, match="size must be between 2 and 64"):
+        histology_patches(1)
+
+
+def test_equivalent_size_interpolates_and_continues():
+    curve = {n: n**-0.5 for n in (10, 20, 80)}
+    for n in (5, 10, 33, 80, 200):
+        assert images.equivalent_size(curve, n**-0.5) == pytest.approx(n)
+
+
+def test_calculator():
+    x = torch.randn(200, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    saved = mmd.samples_saved(x, turns(4), 0.3)
+    assert saved.interval[0] < saved.mmd < saved.interval[1]
+    assert saved.transport == 4
+    assert 1 < saved.mmd < 4
+    assert mmd.samples_saved(x, radial(2)).transport == math.inf
+    assert mmd.samples_saved(x[:, :1], no_group(1)).mmd == pytest.approx(1)
+
+
+def test_slopes():
+    keys = np.array([1.0, 2.0, 4.0])
+    assert slope(keys, keys**-0.7) == pytest.approx(-0.7)
+    value, low, high = bootstrap_slope({k: np.full(5, k**-0.7) for k in keys})
+    assert value == pytest.approx(-0.7)
+    assert low == pytest.approx(high)
+
+
+def test_bad_input():
+    with pytest.raises(ValueError, match="scale must be one of"):
+        chapter.Settings(scale="huge")
+    with pytest.raises(ValueError, match="seeds must be between 2"):
+        chapter.Settings(seeds=1)
+    with pytest.raises(ValueError, match="two sizes each"):
+        corrected_rate({16: np.ones(3), 32: np.ones(3)}, 2, 16, 16)
+    with pytest.raises(ValueError, match="finite replicates"):
+        corrected_rate({16: np.ones(1), 32: np.ones(3)}, 2, 16, 16)
+    with pytest.raises(ValueError, match="x must have shape"):
+        mmd.samples_saved(torch.zeros(5, 2, dtype=torch.float64), turns(2))
+    with pytest.raises(ValueError, match="bandwidth must be positive, got 0"):
+        mmd.samples_saved(torch.zeros(20, 2, dtype=torch.float64), turns(2))
+    with pytest.raises(ValueError, match="name must be one of"):
+        images.image_law("faces")
+    large = chapter.Settings(scale="paper")
+    assert large.replicates(3)[2048] >= 40
+    assert large.factor == 10
