@@ -17,6 +17,7 @@ from ledger_page import claim_markdown, escape, overview_markdown
 from lib import ledger
 from lib.evidence import MIME_TYPE, evaluate, load_claims, load_finished_chapters
 from lib.ledger import collect, count_line, problems, read_records
+from symmetry import link_back
 
 ROOT = Path(__file__).parent.parent
 REGISTER = """
@@ -243,3 +244,13 @@ def test_unknown_external_names(name: str) -> None:
 def test_the_readme_states_the_count_of_the_ledger() -> None:
     rows = collect(sorted(ledger.BOOK.glob("*.ipynb")), load_claims())
     assert count_line(rows) in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_functions_link_back_to_their_claims() -> None:
+    lines: list[str] = ["What it does."]
+    app = type("App", (), {"srcdir": str(ledger.BOOK)})()
+    link_back(app, "function", "lib.experiments.haar_projections.cost_law", None, None, lines)
+    assert lines[-2] == "Evidence for :claim:`H10`."
+    untouched = ["Nothing to add."]
+    link_back(app, "function", "lib.haar.projection", None, None, untouched)
+    assert untouched == ["Nothing to add."]

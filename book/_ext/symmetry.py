@@ -7,6 +7,7 @@ import json
 import pkgutil
 import re
 import subprocess
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,22 @@ def tidy_docstring(app: Sphinx, what: str, name: str, obj: Any, options: Any, li
         lines[0] = lines[0].replace(": ", " – ")
 
 
+def link_back(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Say at the end of a function's description which claims it is evidence for."""
+    found = _claims_by_function(Path(app.srcdir)).get(name, ())
+    if found:
+        lines += ["", f"Evidence for {', '.join(f':claim:`{claim}`' for claim in found)}.", ""]
+
+
+@cache
+def _claims_by_function(book: Path) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for row in collect(sorted(book.glob("*.ipynb")), load_claims(book / "claims.yml")):
+        for record in row.records:
+            found.setdefault(record.content["function"], []).append(row.claim.id)
+    return found
+
+
 def set_repository(app: Sphinx, config: Config) -> None:
     """Add launch and repository buttons if the checkout's origin is on GitHub, else leave the download button."""
     command = ["git", "remote", "get-url", "origin"]
@@ -166,6 +183,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("config-inited", set_repository)
     app.connect("source-read", read_notebook)
     app.connect("autodoc-process-docstring", tidy_docstring, priority=100)  # before napoleon
+    app.connect("autodoc-process-docstring", link_back, priority=900)  # after napoleon
     app.connect("missing-reference", resolve_claim)
     app.connect("missing-reference", resolve_external)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
