@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 from lib.checks import check_choice
 from lib.dynamics import EQUIVARIANT, NOMINAL, History, Strategy, Task, augmented, gradient, train, views
 from lib.experiments.augmentation_tasks import (
+    PANELS,
     Settings,
     Sizes,
     group_task,
@@ -201,6 +203,12 @@ def run_panel(panel: str, settings: Settings, extra_passes: Sequence[int] = (1, 
     return measure_drifts(panel, panel_plan(panel, sizes, extra_passes), sizes)
 
 
+def run_panels(settings: Settings) -> dict[str, Drifts]:
+    """Return the three panels of Figure 1 by name, two at a time (small kernels keep one core busy each)."""
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        return dict(zip(PANELS, pool.map(lambda panel: run_panel(panel, settings), PANELS), strict=True))
+
+
 def panel_plan(panel: str, sizes: Sizes, extra_passes: Sequence[int] = ()) -> dict[str, tuple[Task, Strategy]]:
     """Return the strategies of a panel of Figure 1."""
     task = panel_task(panel, sizes)
@@ -329,7 +337,9 @@ def group_row(drifts: Drifts, bootstraps: int = 1000) -> GroupRow:
 
 def compare_groups(settings: Settings) -> list[GroupRow]:
     """Settle A7: the four groups on one architecture, under both laws, against prediction and proxy."""
-    return [group_row(run_group(group, settings), settings.bootstraps) for group in IMAGE_GROUPS]
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        drifts = list(pool.map(lambda group: run_group(group, settings), IMAGE_GROUPS))
+    return [group_row(d, settings.bootstraps) for d in drifts]
 
 
 @dataclass(frozen=True)

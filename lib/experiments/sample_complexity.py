@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -228,6 +229,12 @@ def convergence(name: str, action: Isometries, sampler: Sampler, settings: Setti
     """Measure errors against n and the corrected rate for one group."""
     errors = transport_errors(action, sampler, settings.replicates(action.quotient_dim), settings.seeds)
     return Convergence(name, errors, corrected_rate(errors, action.quotient_dim, FIT_TO, TEST_FROM))
+
+
+def convergences(cases: dict[str, tuple[Isometries, Sampler]], settings: Settings) -> list[Convergence]:
+    """Return :func:`convergence` for every case, two at a time (the solvers run side by side)."""
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        return list(pool.map(lambda name: convergence(name, *cases[name], settings), cases))
 
 
 def wrong_rate(result: Convergence, q: int) -> Rate:
