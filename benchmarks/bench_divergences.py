@@ -12,33 +12,19 @@ import platform
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from rows import Row
+
 from lib.divergences import w1, w1_symmetrised
 from lib.experiments.symmetric_mmd import WIDTHS, ring
 from lib.orbit_kernels import mmd_squared
 from lib.quotient import turns
-
-
-@dataclass(frozen=True)
-class Row:
-    """One line of the table; ``bar`` is what was promised, if anything, and ``holds`` whether it was kept."""
-
-    section: str
-    what: str
-    value: float
-    unit: str
-    bar: str = ""
-    holds: bool | None = None
-
-    def __str__(self) -> str:
-        verdict = {None: "", True: "kept", False: "MISSED"}[self.holds]
-        return f"{self.what:<66} {self.value:>12.4g} {self.unit:<8} {self.bar:>10} {verdict}"
 
 
 def timed(work: Callable[[], float], repeats: int = 1) -> tuple[float, float]:

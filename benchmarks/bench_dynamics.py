@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -25,25 +25,11 @@ from torch.nn.functional import binary_cross_entropy, cross_entropy, layer_norm,
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from rows import Row
+
 from lib.dynamics import EQUIVARIANT, NOMINAL, Task, augmented, train
 from lib.experiments.augmentation_tasks import SIZES, haar_law, panel_task
 from lib.networks import classifier_network
-
-
-@dataclass(frozen=True)
-class Row:
-    """One line of the table; ``bar`` is what was promised, if anything, and ``holds`` whether it was kept."""
-
-    section: str
-    what: str
-    value: float
-    unit: str
-    bar: str = ""
-    holds: bool | None = None
-
-    def __str__(self) -> str:
-        verdict = {None: "", True: "kept", False: "MISSED"}[self.holds]
-        return f"{self.what:<78} {self.value:>10.4g} {self.unit:<6} {self.bar:>8} {verdict}"
 
 
 def seconds(work: Callable[[], object]) -> float:

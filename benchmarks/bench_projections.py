@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +23,8 @@ import torch
 from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from rows import Row
 
 from lib.actions import natural, pixels, regular, translations
 from lib.groups import Alternating, Cyclic, Dihedral, DirectProduct, Symmetric
@@ -47,22 +49,6 @@ for n in map(int, sys.argv[1:]):
     row = {"n": n, "seconds": time.perf_counter() - start, "rank": int(basis.shape[1]), "jax": jax.__version__}
     print(json.dumps(row), flush=True)
 """
-
-
-@dataclass(frozen=True)
-class Row:
-    """One line of the table; ``bar`` is what was promised, if anything, and ``holds`` whether it was kept."""
-
-    section: str
-    what: str
-    value: float
-    unit: str
-    bar: str = ""
-    holds: bool | None = None
-
-    def __str__(self) -> str:
-        verdict = {None: "", True: "kept", False: "MISSED"}[self.holds]
-        return f"{self.what:<66} {self.value:>12.4g} {self.unit:<8} {self.bar:>10} {verdict}"
 
 
 def seconds(work: Callable[[], object], repeats: int = 15, budget: float = 2.0) -> float:

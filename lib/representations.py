@@ -93,10 +93,10 @@ class Representation:
         return out.reshape(*out.shape[:-1], *self.shape)
 
     def _matrix(self, g: Tensor) -> Tensor:
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must define _matrix")
 
     def _permutation(self, g: Tensor) -> Tensor:
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must define _permutation to act by permutations")
 
     def _character(self, g: Tensor) -> Tensor:
         return torch.diagonal(self._matrix(g), dim1=-2, dim2=-1).sum(-1)
