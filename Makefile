@@ -19,7 +19,7 @@ $(STAMP): pyproject.toml constraints.txt
 	  echo "Python 3.11 or newer is needed, and '$(PYTHON)' is not: $$($(PYTHON) --version 2>&1)." >&2; \
 	  echo "Name another one: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt -e '.[book,test]'
+	$(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt -e '.[book,sweep,test]'
 	@touch $@
 
 book: $(STAMP)  ## build the book as HTML, warnings being errors
@@ -47,7 +47,7 @@ bench: $(STAMP)  ## run the side-by-side timings
 
 constraints:
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --disable-pip-version-check -q -e '.[book,test]'
+	$(BIN)/python -m pip install --disable-pip-version-check -q -e '.[book,sweep,test]'
 	head -n 3 constraints.txt > constraints.new
 	$(BIN)/python -m pip freeze --exclude-editable | sed 's/+cpu$$//; s/+cu[0-9]*$$//' | grep -v ' @ ' >> constraints.new
 	mv constraints.new constraints.txt

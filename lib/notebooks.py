@@ -11,6 +11,7 @@ import argparse
 import copy
 import json
 import os
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -126,14 +127,13 @@ def _read(path: Path) -> tuple[str, Any]:
 
 
 def _run(path: Path, notebook: Any, timeout: int) -> Any:
-    """Execute with the kernel of the running interpreter, whatever kernels the machine has installed."""
     from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
     os.environ.update(KERNEL_ENVIRONMENT)
     client = NotebookClient(
         notebook,
-        kernel_manager_class=_kernel_manager_class(),
+        kernel_manager_class=own_kernel_manager(),
         timeout=timeout,
         record_timing=False,
         coalesce_streams=True,
@@ -149,7 +149,8 @@ def _run(path: Path, notebook: Any, timeout: int) -> Any:
         raise NotebookFailed(f"the kernel died in {_where(notebook)}") from None
 
 
-def _kernel_manager_class() -> type:
+def own_kernel_manager() -> type:
+    """Return a kernel manager that starts kernels of the running interpreter, whatever the machine has installed."""
     from ipykernel.kernelspec import get_kernel_dict
     from jupyter_client.kernelspec import KernelSpec
     from jupyter_client.manager import AsyncKernelManager
@@ -158,6 +159,10 @@ def _kernel_manager_class() -> type:
         @property
         def kernel_spec(self) -> KernelSpec:
             return KernelSpec(**get_kernel_dict())
+
+        async def _async_pre_start_kernel(self, **options: Any) -> Any:
+            # What cells write reaches the notebook by messages; the process itself has nothing to tell the terminal.
+            return await super()._async_pre_start_kernel(**{"stderr": subprocess.DEVNULL} | options)
 
     return OwnKernelManager
 

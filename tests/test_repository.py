@@ -43,7 +43,7 @@ def requirements(*extras: str) -> list[Requirement]:
 
 def test_every_requirement_is_pinned_within_its_bounds() -> None:
     pinned = pins()
-    for requirement in requirements("book", "test"):
+    for requirement in requirements("book", "sweep", "test"):
         number = pinned[canonicalize_name(requirement.name)]
         assert requirement.specifier.contains(number), f"{requirement} against the pin {number}"
 
@@ -51,7 +51,7 @@ def test_every_requirement_is_pinned_within_its_bounds() -> None:
 def test_the_pins_are_what_is_installed() -> None:
     """Otherwise the tests speak of another environment than the one that readers get."""
     pinned = pins()
-    for requirement in requirements("book", "test"):
+    for requirement in requirements("book", "sweep", "test"):
         assert version(requirement.name).split("+")[0] == pinned[canonicalize_name(requirement.name)]
 
 
@@ -67,9 +67,9 @@ def test_the_conda_route_installs_the_same() -> None:
     python, pip, packages = environment["dependencies"]
     assert python.startswith("python " + PROJECT["requires-python"])
     assert pip == "pip"
-    assert packages == {"pip": ["-c constraints.txt", "-e .[book,test]"]}
+    assert packages == {"pip": ["-c constraints.txt", "-e .[book,sweep,test]"]}
     make = (ROOT / "Makefile").read_text()
-    assert "-c constraints.txt -e '.[book,test]'" in make
+    assert "-c constraints.txt -e '.[book,sweep,test]'" in make
 
 
 def test_versions_agree() -> None:

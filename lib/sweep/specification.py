@@ -1,0 +1,298 @@
+"""What a sweep runs: a notebook, its fixed parameters, and the points of a grid, a list or random draws."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+
+BOOK = Path(__file__).resolve().parents[2] / "book"
+_TYPES = {"int": int, "float": float, "bool": bool, "str": str, "list": list, "tuple": tuple, "dict": dict}
+_MOST_POINTS = 1_000_000
+
+Positive = Annotated[int, Field(ge=1)]
+Ends = Annotated[list[float], Field(min_length=2, max_length=2)]
+Values = Annotated[list[Any], Field(min_length=1)]
+
+
+class SweepError(ValueError):
+    """A sweep that cannot be run as it is written; the message is one line that names the field."""
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
+
+
+class Distribution(_Model):
+    """Where a random parameter comes from: exactly one of four laws.
+
+    ``uniform: [a, b]`` and ``log_uniform: [a, b]`` are continuous, ``integers: [a, b]`` includes both ends,
+    ``choice: [...]`` picks one of the values.
+    """
+
+    uniform: Ends | None = None
+    log_uniform: Ends | None = None
+    integers: Annotated[list[int], Field(min_length=2, max_length=2)] | None = None
+    choice: Values | None = None
+
+    @model_validator(mode="after")
+    def _one_law(self) -> Distribution:
+        given = {name: value for name, value in self if value is not None}
+        if len(given) != 1:
+            raise ValueError("exactly one of uniform, log_uniform, integers, choice is needed")
+        name, value = next(iter(given.items()))
+        if name != "choice" and not value[0] < value[1]:
+            raise ValueError(f"{name} needs a lower and a higher end, got {value}")
+        if name == "log_uniform" and value[0] <= 0:
+            raise ValueError(f"log_uniform needs positive ends, got {value}")
+        return self
+
+    def draw(self, source: random.Random) -> Any:
+        """Return one value."""
+        if self.uniform:
+            return source.uniform(*self.uniform)
+        if self.log_uniform:
+            return math.exp(source.uniform(*map(math.log, self.log_uniform)))
+        if self.integers:
+            return source.randint(*self.integers)
+        return source.choice(self.choice or [])
+
+
+class RandomDraws(_Model):
+    """``count`` points with independently drawn parameters; the same ``seed`` gives the same points."""
+
+    count: Positive
+    draw: Annotated[dict[str, Distribution], Field(min_length=1)]
+    seed: Annotated[int, Field(ge=0)] = 0
+
+
+class Specification(_Model):
+    """A sweep. Every grid combination meets every listed point, every random draw and every seed, ``repeats`` times.
+
+    Attributes
+    ----------
+    notebook
+        A chapter's name, or the path of a notebook relative to the file of the specification.
+    title
+        What the sweep is for, in one line.
+    parameters
+        Parameters with one value for all points.
+    grid
+        For each parameter the list of its values; all combinations are run.
+    points
+        Points one by one, each a mapping of parameters to values.
+    random
+        Randomly drawn points.
+    seeds
+        One parameter and its values, over which ``plot`` draws a band.
+    repeats
+        How often every point is run.
+    limit
+        Seconds that one point may take; without it there is no limit.
+    retries
+        How often a point that fails is tried again within one run.
+    """
+
+    notebook: str
+    title: str = ""
+    parameters: dict[str, Any] = {}
+    grid: dict[str, Values] = {}
+    points: list[dict[str, Any]] = []
+    random: RandomDraws | None = None
+    seeds: Annotated[dict[str, Annotated[list[int], Field(min_length=1)]], Field(max_length=1)] = {}
+    repeats: Positive = 1
+    limit: Annotated[float, Field(gt=0)] | None = None
+    retries: Annotated[int, Field(ge=0, le=100)] = 0
+
+
+@dataclass(frozen=True)
+class Point:
+    """One execution of the notebook: its parameters and the number of the repeat."""
+
+    parameters: dict[str, Any]
+    repeat: int = 0
+
+    @property
+    def label(self) -> str:
+        """The point in one line."""
+        words = [f"{name}={value}" for name, value in self.parameters.items()]
+        return ", ".join(words + ([f"repeat {self.repeat}"] if self.repeat else [])) or "the notebook as it is"
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A validated specification with the notebook it was found to fit and all its points."""
+
+    name: str
+    specification: Specification
+    notebook: Path
+    points: tuple[Point, ...]
+
+    @property
+    def swept(self) -> list[str]:
+        """The names of the parameters that differ between points, in the order of the specification."""
+        spec = self.specification
+        listed = [name for point in spec.points for name in point]
+        drawn = list(spec.random.draw) if spec.random else []
+        return list(dict.fromkeys([*spec.grid, *listed, *drawn, *spec.seeds]))
+
+
+def load_specification(path: Path) -> Sweep:
+    """Read a specification and validate all of it, without running anything.
+
+    Raises
+    ------
+    SweepError
+        The file cannot be read or is not a specification; the notebook does not exist or has no typed parameters; a
+        parameter is unknown, of another type or given twice; a point occurs twice. One line, naming the field.
+    """
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise SweepError(f"specification: cannot read {path}: {_line(error)}") from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise SweepError(f"specification: {path.name} is not YAML: {_line(error)}") from None
+    if not isinstance(content, dict):
+        raise SweepError(f"specification: {path.name} must hold a mapping of fields, got {type(content).__name__}")
+    try:
+        specification = Specification.model_validate(content)
+    except ValidationError as error:
+        raise SweepError(_first_problem(error)) from None
+    notebook = find_notebook(specification.notebook, path.parent)
+    _check_parameters(specification, read_parameters(notebook))
+    return Sweep(path.stem, specification, notebook, tuple(_check_duplicates(expand(specification))))
+
+
+def find_notebook(name: str, folder: Path) -> Path:
+    """Return the path of a chapter by its name, or of a notebook by its path relative to ``folder``.
+
+    Raises
+    ------
+    SweepError
+        There is no such notebook.
+    """
+    chapters = {path.stem: path for path in sorted(BOOK.glob("*.ipynb"))}
+    path = chapters.get(name) or (folder / name)
+    if path.suffix != ".ipynb" or not path.is_file():
+        raise SweepError(f"notebook: must be the path of an .ipynb file or one of {list(chapters)}, got {name!r}")
+    return path.resolve()
+
+
+def read_parameters(notebook: Path) -> dict[str, TypeAdapter]:
+    """Return the parameters of a notebook's ``parameters`` cell with validators of their types.
+
+    Raises
+    ------
+    SweepError
+        The notebook cannot be read, or a parameter lacks a type, or has one that YAML cannot hold.
+    """
+    from papermill import inspect_notebook
+
+    try:
+        found = inspect_notebook(str(notebook))
+    except Exception as error:  # papermill raises whatever its reader does
+        raise SweepError(f"notebook: cannot read {notebook.name}: {_line(error)}") from None
+    adapters = {}
+    for name, entry in found.items():
+        annotation = entry["inferred_type_name"]
+        try:
+            kind = eval(annotation, {"__builtins__": {}}, _TYPES | {"Literal": Literal})
+            if kind is None:
+                raise TypeError("no type is written there")
+            adapters[name] = TypeAdapter(kind, config=ConfigDict(strict=True, allow_inf_nan=False))
+        except Exception:
+            raise SweepError(
+                f"notebook: {notebook.name} gives its parameter {name} the type {annotation}; "
+                f"types made of {', '.join(_TYPES)} and Literal can be swept"
+            ) from None
+    return adapters
+
+
+def expand(specification: Specification) -> Iterator[Point]:
+    """Yield every point of a specification, in a fixed order, the repeats innermost.
+
+    Raises
+    ------
+    SweepError
+        More than a million points.
+    """
+    draws: list[dict[str, Any]] = [{}]
+    if specification.random:
+        source = random.Random(specification.random.seed)
+        names = specification.random.draw
+        draws = [{n: d.draw(source) for n, d in names.items()} for _ in range(specification.random.count)]
+    axes = [[{name: value} for value in values] for name, values in specification.grid.items()]
+    seeds = [{name: value} for name, values in specification.seeds.items() for value in values] or [{}]
+    factors = [*axes, specification.points or [{}], draws, seeds]
+    count = math.prod(map(len, factors)) * specification.repeats
+    if count > _MOST_POINTS:
+        raise SweepError(f"grid: {count} points are more than the {_MOST_POINTS} that one sweep may have")
+    for parts in itertools.product(*factors):
+        parameters = dict(specification.parameters)
+        for part in parts:
+            parameters |= part
+        for repeat in range(specification.repeats):
+            yield Point(parameters, repeat)
+
+
+def _check_parameters(specification: Specification, adapters: dict[str, TypeAdapter]) -> None:
+    """Refuse parameters that the notebook lacks, values of another type, and names given in two places."""
+    given: list[tuple[str, str, list[Any]]] = [("parameters", n, [v]) for n, v in specification.parameters.items()]
+    given += [("grid", n, v) for n, v in specification.grid.items()]
+    given += [(f"points.{i}", n, [v]) for i, p in enumerate(specification.points) for n, v in p.items()]
+    given += [("seeds", n, v) for n, v in specification.seeds.items()]
+    if specification.random:
+        source = random.Random(0)
+        laws = specification.random.draw.items()
+        given += [("random.draw", n, law.choice or [law.draw(source)]) for n, law in laws]
+    places: dict[str, str] = {}
+    for place, name, values in given:
+        field = f"{place}.{name}"
+        if name not in adapters:
+            raise SweepError(f"{field}: the notebook has no such parameter; it has {list(adapters)}")
+        section = place.split(".")[0]
+        if places.setdefault(name, section) != section:
+            raise SweepError(f"{field}: the parameter is given in {places[name]} already")
+        for value in values:
+            try:
+                adapters[name].validate_python(value)
+            except ValidationError as error:
+                raise SweepError(f"{field}: {error.errors()[0]['msg']}, got {value!r}") from None
+
+
+def _check_duplicates(points: Iterator[Point]) -> Iterator[Point]:
+    seen = set()
+    for point in points:
+        text = json.dumps([point.parameters, point.repeat], sort_keys=True)
+        if text in seen:
+            raise SweepError(f"points: {point.label} occurs twice; use repeats to run a point several times")
+        seen.add(text)
+        yield point
+
+
+def _first_problem(error: ValidationError) -> str:
+    first = error.errors(include_url=False, include_context=False)[0]
+    field = ".".join(str(part) for part in first["loc"]) or "specification"
+    if first["type"] == "extra_forbidden":
+        return f"{field}: there is no such field; the fields are {list(Specification.model_fields)}"
+    if first["type"] == "missing":
+        return f"{field}: this field is needed"
+    return f"{field}: {_line(first['msg'].removeprefix('Value error, '))}, got {_short(first['input'])}"
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _line(error: object) -> str:
+    """Return a message as one line."""
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,173 @@
+"""The output folder of a sweep: one record and one executed notebook per point, written whole or not at all."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import os
+import uuid
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from lib import __version__
+from lib.sweep.specification import Point, Sweep, SweepError
+
+LIB = Path(__file__).resolve().parents[1]
+
+
+class Store:
+    """A folder with the records of a sweep's points.
+
+    ``points/KEY.json`` is a point's record and ``points/KEY.ipynb`` its executed notebook. Both are written under
+    another name and renamed, the record last: a point with a record is complete, whatever was killed meanwhile.
+
+    Parameters
+    ----------
+    folder
+        The folder; :meth:`prepare` makes it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.resolve()
+        self.points = self.folder / "points"
+
+    def prepare(self) -> None:
+        """Make the folder if need be, and see that it can be written to.
+
+        Raises
+        ------
+        SweepError
+            It cannot.
+        """
+        try:
+            self.points.mkdir(parents=True, exist_ok=True)
+            probe = self.temporary("probe")
+            probe.write_text("")
+            probe.unlink()
+        except OSError as error:
+            raise SweepError(f"output: cannot write to {self.folder}: {error.strerror or error}") from None
+
+    def lock(self) -> FileLock:
+        """Return a lock held by the process that runs the sweep, freed by the system when that process ends.
+
+        Raises
+        ------
+        SweepError
+            Another process holds it, or the folder cannot be written to.
+        """
+        self.prepare()
+        lock = FileLock(self.folder / ".lock")
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise SweepError(f"output: another sweep is running in {self.folder}") from None
+        return lock
+
+    def read(self, key: str) -> dict[str, Any] | None:
+        """Return the record of a point, ``None`` if there is none."""
+        try:
+            record = json.loads((self.points / f"{key}.json").read_text(encoding="utf-8"))
+        except (FileNotFoundError, NotADirectoryError, json.JSONDecodeError):
+            return None
+        return record if isinstance(record, dict) and record.get("key") == key else None
+
+    def write(self, record: dict[str, Any], notebook: Path | None) -> None:
+        """Store the record of a point, after its notebook if there is one."""
+        if notebook is not None:
+            self._publish(notebook, self.points / f"{record['key']}.ipynb")
+        temporary = self.temporary(record["key"])
+        temporary.write_text(json.dumps(record, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        self._publish(temporary, self.points / f"{record['key']}.json")
+
+    def temporary(self, key: str, suffix: str = ".tmp") -> Path:
+        """Return a name in the folder that nobody else uses."""
+        return self.points / f".{key}.{uuid.uuid4().hex}{suffix}"
+
+    def replace(self, name: str, content: bytes) -> Path:
+        """Write a file of the folder, whole or not at all; return its path."""
+        temporary = self.temporary(name)
+        temporary.write_bytes(content)
+        target = self.folder / name
+        self._publish(temporary, target)
+        return target
+
+    def sweep_up(self) -> int:
+        """Remove what killed processes left behind; return the number of files."""
+        orphans = list(self.points.glob(".*"))
+        for orphan in orphans:
+            orphan.unlink(missing_ok=True)
+        return len(orphans)
+
+    def _publish(self, temporary: Path, target: Path) -> None:
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+
+
+def point_keys(sweep: Sweep) -> dict[str, Point]:
+    """Return the points of a sweep by their keys.
+
+    The key is a SHA-256 of the point's parameters and repeat, of the notebook's code, of the code of every module of
+    ``lib`` that the notebook imports, directly or not, and of the package's version. Change any of them and the point
+    is another one.
+    """
+    code = code_digest(sweep.notebook)
+    keys = {}
+    for point in sweep.points:
+        content = [__version__, code, sorted(point.parameters.items()), point.repeat]
+        text = json.dumps(content, sort_keys=True)
+        keys[hashlib.sha256(text.encode()).hexdigest()[:20]] = point
+    return keys
+
+
+def code_digest(notebook: Path) -> str:
+    """Return a SHA-256 of a notebook's code cells and of all modules of ``lib`` that they lead to.
+
+    Raises
+    ------
+    SweepError
+        A code cell is not Python.
+    """
+    from IPython.core.inputtransformer2 import TransformerManager
+
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    digest = hashlib.sha256("\0".join(sources).encode())
+    code = "\n".join(TransformerManager().transform_cell(source) for source in sources)
+    for path in sorted(_modules(_parse(code, notebook))):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _parse(code: str, where: Path) -> ast.Module:
+    try:
+        return ast.parse(code)
+    except SyntaxError as error:
+        raise SweepError(f"notebook: {where.name} has a cell that is not Python: {error.msg}") from None
+
+
+def _modules(tree: ast.Module) -> set[Path]:
+    """Return the files of all modules of lib that a program imports, directly or not."""
+    found: set[Path] = set()
+    waiting = _imports(tree)
+    while waiting:
+        path = waiting.pop()
+        if path not in found:
+            found.add(path)
+            waiting |= _imports(_parse(path.read_text(encoding="utf-8"), path)) - found
+    return found
+
+
+def _imports(tree: ast.Module) -> set[Path]:
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    paths = [LIB.parent.joinpath(*name.split(".")) for name in names if name.split(".")[0] == "lib"]
+    files = {path.with_suffix(".py") for path in paths} | {path / "__init__.py" for path in paths}
+    return {file for file in files if file.is_file()}

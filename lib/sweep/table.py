@@ -1,0 +1,167 @@
+"""The table of a sweep, one row per point that has run, and a drawing of any of its numbers."""
+
+from __future__ import annotations
+
+import io
+import json
+import statistics
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lib.sweep.specification import Sweep, SweepError
+from lib.sweep.store import Store, point_keys
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def collect(sweep: Sweep, store: Store) -> pd.DataFrame:
+    """Return the table of all points that have run, in the order of the specification.
+
+    Columns: ``key``, ``state``, the parameters, ``repeat``, every recorded number, ``seconds``, ``attempts``,
+    ``device``, ``error``, and the versions of Python, torch, NumPy and ``lib``. Lists and mappings are JSON texts.
+    """
+    import pandas as pd
+
+    rows, numbers = [], {}
+    for key, point in point_keys(sweep).items():
+        record = store.read(key)
+        if record is None:
+            continue
+        numbers |= dict.fromkeys(record["numbers"])
+        row = {"key": key, "state": record["state"]} | {n: _plain(v) for n, v in point.parameters.items()}
+        row |= {"repeat": point.repeat} | record["numbers"]
+        row |= {name: record[name] for name in ("seconds", "attempts", "device", "error")}
+        rows.append(row | {f"version.{name}": value for name, value in record["versions"].items()})
+    frame = pd.DataFrame(rows)
+    tail = [c for c in frame.columns if c in _LAST or c.startswith("version.")]
+    head = [c for c in frame.columns if c not in numbers and c not in tail]
+    return frame[head + list(numbers) + tail] if rows else frame
+
+
+_LAST = ("seconds", "attempts", "device", "error")
+
+
+def write_table(frame: pd.DataFrame, store: Store) -> list[Path]:
+    """Write a table as Parquet and as CSV into the folder of the sweep; return both paths."""
+    store.prepare()
+    parquet = io.BytesIO()
+    frame.to_parquet(parquet, index=False)
+    text = frame.to_csv(index=False).encode()
+    return [store.replace("table.parquet", parquet.getvalue()), store.replace("table.csv", text)]
+
+
+def plan(sweep: Sweep, store: Store, workers: int = 1) -> dict[str, Any]:
+    """Return how many points are finished, failed and waiting, and the seconds that the waiting ones should take.
+
+    The estimate is the median time of the points that have finished, shared among ``workers``; ``None`` before the
+    first.
+    """
+    records = [store.read(key) for key in point_keys(sweep)]
+    states = [record["state"] if record else "waiting" for record in records]
+    times = [record["seconds"] for record in records if record and record["state"] == "finished"]
+    left = len(states) - states.count("finished")
+    seconds = statistics.median(times) * -(-left // workers) if times else None
+    return {"points": len(states)} | {s: states.count(s) for s in ("finished", "failed", "waiting")} | {"left": seconds}
+
+
+def clean(sweep: Sweep, store: Store, everything: bool = False) -> int:
+    """Remove the records that belong to no present point of the sweep, or all; return the number of files removed.
+
+    Raises
+    ------
+    SweepError
+        The sweep is running.
+    """
+    with store.lock():
+        removed = store.sweep_up()
+        keep = set() if everything else set(point_keys(sweep))
+        files = [path for path in store.points.iterdir() if path.stem not in keep]
+        if everything:
+            files += [path for path in store.folder.glob("table.*") if path.is_file()]
+        for path in files:
+            path.unlink(missing_ok=True)
+    return removed + len(files)
+
+
+def plot(
+    sweep: Sweep,
+    frame: pd.DataFrame,
+    x: str,
+    y: str,
+    by: str | None = None,
+    where: dict[str, Any] | None = None,
+    log: str = "",
+) -> Any:
+    """Draw a recorded number against a parameter: the mean over seeds and repeats, in a band from least to greatest.
+
+    Parameters
+    ----------
+    sweep, frame
+        The sweep and its table, from :func:`collect`.
+    x, y
+        The columns of the axes.
+    by
+        A parameter that has one line for each of its values.
+    where
+        Values of further parameters; only their points are drawn.
+    log
+        The axes with a logarithmic scale: ``""``, ``"x"``, ``"y"`` or ``"xy"``.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    SweepError
+        A column is missing or not numeric, no point is left, or a further parameter varies, over which a mean would
+        mislead.
+    """
+    import matplotlib.pyplot as plt
+    from pandas.api.types import is_numeric_dtype
+
+    from lib.figures import style
+
+    frame = _select(frame, where or {})
+    for option, name in (("x", x), ("y", y), ("by", by)):
+        if name is not None and (name not in frame or (option != "by" and not is_numeric_dtype(frame[name]))):
+            numeric = [c for c in frame.columns if is_numeric_dtype(frame[c])]
+            raise SweepError(f"{option}: must be a column of numbers, one of {numeric}, got {name!r}")
+    for name in sweep.swept:
+        if name not in (x, by, *sweep.specification.seeds) and frame[name].nunique() > 1:
+            raise SweepError(f"where: {name} varies too; choose one of {sorted(frame[name].unique().tolist())}")
+    if log not in ("", "x", "y", "xy", "yx"):
+        raise SweepError(f"log: must be x, y or xy, got {log!r}")
+    with style():
+        fig, ax = plt.subplots()
+        for value, group in [("", frame)] if by is None else frame.groupby(by):
+            band = group.groupby(x)[y].agg(["mean", "min", "max"])
+            (line,) = ax.plot(band.index, band["mean"], "o-", ms=4, label=f"{by} = {value}" if by else None)
+            ax.fill_between(band.index, band["min"], band["max"], color=line.get_color(), alpha=0.2, lw=0)
+        ax.set(xlabel=x, ylabel=y, xscale=_scale("x" in log), yscale=_scale("y" in log))
+        if by:
+            ax.legend()
+    return fig
+
+
+def _select(frame: pd.DataFrame, where: dict[str, Any]) -> pd.DataFrame:
+    if frame.empty or not (frame["state"] == "finished").any():
+        raise SweepError("plot: no point has finished yet")
+    frame = frame[frame["state"] == "finished"]
+    for name, value in where.items():
+        if name not in frame:
+            raise SweepError(f"where: there is no column {name!r}")
+        kept = frame[frame[name] == value]
+        if kept.empty:
+            raise SweepError(f"where: no point has {name}={value!r}; it takes {sorted(frame[name].unique().tolist())}")
+        frame = kept
+    return frame
+
+
+def _scale(logarithmic: bool) -> str:
+    return "log" if logarithmic else "linear"
+
+
+def _plain(value: Any) -> Any:
+    return json.dumps(value) if isinstance(value, (list, tuple, dict)) else value

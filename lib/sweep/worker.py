@@ -1,0 +1,157 @@
+"""One point of a sweep: execute its notebook with papermill and store what it recorded."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import platform
+import time
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from lib import __version__, results
+from lib.evidence import MIME_TYPE as EVIDENCE
+from lib.sweep.specification import Point
+from lib.sweep.store import Store
+
+_VERSIONS = ("torch", "numpy")
+
+
+@dataclass(frozen=True)
+class Task:
+    """All that a worker needs to know about a point.
+
+    Attributes
+    ----------
+    limit
+        Seconds allowed from the first cell to the last, or ``None``.
+    retries
+        How often a failed execution is repeated.
+    gpus
+        The number of GPUs that the workers of one machine share, one process per device; 0 leaves the choice of the
+        device to the notebook.
+    """
+
+    key: str
+    point: Point
+    notebook: Path
+    folder: Path
+    limit: float | None = None
+    retries: int = 0
+    gpus: int = 0
+
+
+def execute_point(task: Task) -> dict[str, Any]:
+    """Execute a point that has not been finished yet, and return its record; an error is part of the record."""
+    store = Store(task.folder)
+    record = store.read(task.key)
+    if record is not None and record["state"] == "finished":
+        return record
+    _prepare(task)
+    for attempt in range(1, task.retries + 2):
+        output = store.temporary(task.key, ".ipynb")
+        record = {"key": task.key, "parameters": task.point.parameters, "repeat": task.point.repeat}
+        record |= _attempt(task, output) | {"attempts": attempt}
+        if record["state"] == "finished" or attempt > task.retries:
+            break
+        output.unlink(missing_ok=True)
+    store.write(record, output if output.exists() else None)
+    return record
+
+
+def _attempt(task: Task, output: Path) -> dict[str, Any]:
+    """Execute the notebook once; return state, error, numbers, seconds, device and versions."""
+    from papermill import execute_notebook
+    from papermill.exceptions import PapermillExecutionError
+
+    from lib.notebooks import own_kernel_manager
+
+    start = time.monotonic()
+    error, numbers = None, {}
+    try:
+        notebook = execute_notebook(
+            str(task.notebook),
+            str(output),
+            task.point.parameters,
+            cwd=str(task.notebook.parent),
+            progress_bar=False,
+            kernel_manager_class=own_kernel_manager(),
+            timeout_func=_deadline(task.limit),
+        )
+        numbers = read_numbers(notebook)
+    except PapermillExecutionError as problem:
+        error = f"cell {problem.exec_count}: {problem.ename}: {_line(problem.evalue)}"
+    except Exception as problem:  # a dead kernel, a time limit, a full disk: whatever it is, it belongs to the record
+        error = _explain(problem, task)
+    seconds = round(time.monotonic() - start, 3)
+    state = "failed" if error else "finished"
+    return {"state": state, "error": error, "numbers": numbers, "seconds": seconds} | _circumstances()
+
+
+def read_numbers(notebook: Any) -> dict[str, float]:
+    """Return every number that a notebook recorded.
+
+    For each check of each claim ``ID.check`` is the worst measured value, ``ID.check.median`` the median and
+    ``ID.check.control`` the control value closest to the bound; ``ID.holds`` is 1 or 0. Results recorded by
+    :func:`lib.results.record` have their own names.
+    """
+    outputs = [o for c in notebook["cells"] if c["cell_type"] == "code" for o in c["outputs"]]
+    numbers: dict[str, float] = {}
+    for data in (output.get("data", {}) for output in outputs):
+        if results.MIME_TYPE in data:
+            result = data[results.MIME_TYPE]
+            numbers[result["name"]] = float(result["value"])
+        if EVIDENCE in data:
+            evidence = data[EVIDENCE]
+            numbers[f"{evidence['id']}.holds"] = float(evidence["holds"])
+            for check, measured in evidence["measured"].items():
+                name = f"{evidence['id']}.{check}"
+                numbers[name] = float(measured["worst"])
+                numbers[f"{name}.median"] = float(measured["median"])
+                numbers[f"{name}.control"] = float(evidence["control"][check]["worst"])
+    return {name: value for name, value in numbers.items() if math.isfinite(value)}
+
+
+def _deadline(limit: float | None) -> Any:
+    """Return a function of a cell: the seconds left until the limit, which begins now."""
+    if limit is None:
+        return None
+    end = time.monotonic() + limit
+    return lambda cell: max(0.01, end - time.monotonic())
+
+
+def _explain(problem: Exception, task: Task) -> str:
+    kind = type(problem).__name__
+    if kind == "CellTimeoutError":
+        return f"took more than {task.limit:g} s"
+    if kind == "DeadKernelError":
+        return "the kernel died, as it does when memory runs out"
+    return f"{kind}: {_line(problem)}"
+
+
+def _prepare(task: Task) -> None:
+    """Give the kernels of this worker one thread, and one GPU of several; keep the worker quiet."""
+    from lib.notebooks import KERNEL_ENVIRONMENT
+
+    os.environ.update(KERNEL_ENVIRONMENT)
+    logging.getLogger("papermill").setLevel(logging.CRITICAL)  # the record tells what happened
+    if task.gpus:
+        from distributed import get_worker
+
+        os.environ["SYMMETRY_DEVICE"] = f"cuda:{int(get_worker().name) % task.gpus}"
+
+
+def _circumstances() -> dict[str, Any]:
+    from lib.device import default_device, describe_device
+
+    versions = {name: version(name).split("+")[0] for name in _VERSIONS}
+    versions |= {"python": platform.python_version(), "lib": __version__}
+    return {"device": describe_device(default_device()), "versions": versions}
+
+
+def _line(error: object) -> str:
+    return json.dumps(" ".join(str(error).split())[:300], ensure_ascii=False)[1:-1]

@@ -1,0 +1,490 @@
+"""Sweeps that run: records, failures, limits, resumption after any kill, the table, the plot and the command line."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import yaml
+from click.testing import CliRunner
+
+from lib import results
+from lib.evidence import MIME_TYPE as EVIDENCE
+from lib.sweep import Store, SweepError, collect, load_specification, plot, run
+from lib.sweep.__main__ import main
+from lib.sweep.specification import BOOK
+from lib.sweep.store import code_digest, point_keys
+from lib.sweep.table import plan
+from lib.sweep.worker import Task, execute_point, read_numbers
+
+ROOT = BOOK.parent
+PARAMETERS = "n: int = 1\nrate: float = 0.5\nmode: str = 'ok'\nseed: int = 0\nplace: str = ''\n"
+BODY = """
+import os, time
+from lib.results import record
+if mode == "raise":
+    raise RuntimeError("no good: n = %d" % n)
+if mode == "sleep":
+    time.sleep(60)
+if mode == "die":
+    os.kill(os.getpid(), 9)
+if mode == "memory":
+    bytes(10**15)
+if mode == "once":
+    if not os.path.exists(place):
+        open(place, "w").close()
+        raise RuntimeError("the first time fails")
+if place:
+    with open(place, "a") as file:
+        file.write("x")
+record("square", n * n + seed / 10)
+record("root", n ** 0.5)
+"""
+NUMBERS = ["square", "root"]
+
+
+def make_notebook(path: Path, body: str = BODY) -> Path:
+    kernel = {"name": "python3", "language": "python", "display_name": "Python 3"}
+    notebook = nbformat.v4.new_notebook(metadata={"kernelspec": kernel})
+    parameters = nbformat.v4.new_code_cell(PARAMETERS, metadata={"tags": ["parameters"]})
+    notebook.cells = [parameters, nbformat.v4.new_code_cell(body)]
+    nbformat.write(notebook, path)
+    return path
+
+
+def make_specification(folder: Path, **fields: Any) -> Path:
+    if not (folder / "small.ipynb").exists():
+        make_notebook(folder / "small.ipynb")
+    path = folder / "spec.yml"
+    path.write_text(yaml.safe_dump({"notebook": "small.ipynb"} | fields, sort_keys=False))
+    return path
+
+
+def execute(sweep: Any, store: Store) -> list[dict[str, Any]]:
+    """Run all points of a sweep in this process, without Dask."""
+    spec = sweep.specification
+    tasks = [Task(k, p, sweep.notebook, store.folder, spec.limit, spec.retries) for k, p in point_keys(sweep).items()]
+    store.prepare()
+    return [execute_point(task) for task in tasks]
+
+
+def same(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return what has to be equal in two tables of one sweep: all but times and attempts."""
+    return table.drop(columns=["seconds", "attempts"]).replace({np.nan: None}).to_dict("records")
+
+
+class TestOnePoint:
+    @pytest.mark.parametrize(
+        ("mode", "error"),
+        [
+            ("raise", "cell 2: RuntimeError: no good: n = 1"),
+            ("memory", "cell 2: MemoryError"),
+            ("die", "the kernel died"),
+            ("sleep", "took more than 1.5 s"),
+        ],
+    )
+    def test_failures_are_recorded_with_their_notebook(self, tmp_path: Path, mode: str, error: str) -> None:
+        limit = 1.5 if mode == "sleep" else 60.0
+        sweep = load_specification(make_specification(tmp_path, parameters={"mode": mode}, limit=limit))
+        store = Store(tmp_path / "out")
+        (record,) = execute(sweep, store)
+        assert record["state"] == "failed"
+        assert error in record["error"].replace("cell 3", "cell 2")
+        assert record["numbers"] == {}
+        assert store.read(record["key"]) == record
+        with (store.points / f"{record['key']}.ipynb").open() as file:
+            assert nbformat.read(file, 4).cells[-1].source == BODY
+        assert sorted(p.suffix for p in store.points.iterdir()) == [".ipynb", ".json"]
+
+    def test_retries(self, tmp_path: Path) -> None:
+        parameters = {"mode": "once", "place": str(tmp_path / "mark")}
+        specification = make_specification(tmp_path, parameters=parameters, retries=2)
+        (record,) = execute(load_specification(specification), Store(tmp_path / "out"))
+        assert (record["state"], record["attempts"]) == ("finished", 2)
+
+    def test_a_finished_point_is_never_run_again_and_a_failed_one_is(self, tmp_path: Path) -> None:
+        mark = tmp_path / "mark"
+        sweep = load_specification(make_specification(tmp_path, parameters={"mode": "once", "place": str(mark)}))
+        store = Store(tmp_path / "out")
+        assert execute(sweep, store)[0]["state"] == "failed"
+        first = execute(sweep, store)
+        assert first[0]["state"] == "finished"
+        assert execute(sweep, store) == first
+        assert mark.read_text() == "x"
+
+    def test_numbers_of_a_chapter(self) -> None:
+        numbers = read_numbers(nbformat.read(BOOK / "stability_of_augmentation.ipynb", 4))
+        assert numbers["A3.holds"] == 1
+        assert numbers["A3.hessian_difference"] < 1e-8 < numbers["A3.hessian_difference.control"]
+
+    def test_a_number_that_is_infinite_is_left_out(self) -> None:
+        data = {results.MIME_TYPE: {"name": "x", "value": "inf"}}
+        evidence = {"id": "A1", "holds": True, "measured": {"c": {"worst": "nan", "median": 1}}}
+        evidence["control"] = {"c": {"worst": 2}}
+        outputs = [{"data": data}, {"data": {EVIDENCE: evidence}}, {"name": "stdout"}]
+        numbers = read_numbers({"cells": [{"cell_type": "code", "outputs": outputs}]})
+        assert numbers == {"A1.holds": 1.0, "A1.c.median": 1.0, "A1.c.control": 2.0}
+
+
+class TestRecord:
+    @pytest.mark.parametrize("value", [2, 0.5, np.float64(0.5), torch.tensor(0.5), float("inf")])
+    def test_accepts_one_real_number(self, value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        shown: list[dict] = []
+        monkeypatch.setattr(results, "_display", shown.append)
+        results.record("x_1", value)
+        assert float(shown[0]["value"]) == float(value)
+
+    @pytest.mark.parametrize(("name", "value"), [("X", 1), ("", 1), ("a.b", 1), (3, 1), ("x", "1"), ("x", None)])
+    def test_refuses_the_rest(self, name: Any, value: Any) -> None:
+        with pytest.raises(ValueError, match=r"^(name|value)"):
+            results.record(name, value)
+
+
+class TestKeys:
+    def test_every_ingredient_changes_the_key(self, tmp_path: Path) -> None:
+        def keys(**fields: Any) -> list[str]:
+            return list(point_keys(load_specification(make_specification(tmp_path, **fields))))
+
+        base = keys(grid={"n": [1, 2]}, repeats=2)
+        assert len(set(base)) == 4
+        assert set(keys(grid={"n": [2, 1]}, repeats=2)) == set(base)
+        assert set(keys(grid={"n": [1, 2]})) < set(base)
+        assert not set(keys(grid={"n": [1, 2]}, parameters={"rate": 0.1})) & set(base)
+        make_notebook(tmp_path / "small.ipynb", BODY + "\n# another line")
+        assert not set(keys(grid={"n": [1, 2]})) & set(base)
+
+    def test_prose_and_outputs_do_not_change_the_digest(self, tmp_path: Path) -> None:
+        path = make_notebook(tmp_path / "a.ipynb")
+        before = code_digest(path)
+        notebook = nbformat.read(path, 4)
+        notebook.cells.append(nbformat.v4.new_markdown_cell("words"))
+        notebook.cells[0].outputs = [nbformat.v4.new_output("stream", text="out")]
+        nbformat.write(notebook, path)
+        assert code_digest(path) == before
+
+    def test_the_digest_follows_imports(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        package = tmp_path / "lib"
+        (package / "inner").mkdir(parents=True)
+        for name in ("__init__", "a", "b", "c", "inner/__init__", "inner/d"):
+            (package / f"{name}.py").write_text("")
+        (package / "a.py").write_text("from lib import b\n")
+        (package / "b.py").write_text("def f():\n    import lib.inner.d\n")
+        monkeypatch.setattr("lib.sweep.store.LIB", package)
+        path = make_notebook(tmp_path / "x.ipynb", "%matplotlib inline\nfrom lib.a import something")
+        before = code_digest(path)
+        (package / "c.py").write_text("x = 1")
+        assert code_digest(path) == before
+        for name in ("a", "b", "inner/d"):
+            with (package / f"{name}.py").open("a") as file:
+                file.write("x = 1\n")
+            assert code_digest(path) != before
+            before = code_digest(path)
+
+    def test_a_cell_that_is_not_python(self, tmp_path: Path) -> None:
+        with pytest.raises(SweepError, match="has a cell that is not Python"):
+            code_digest(make_notebook(tmp_path / "x.ipynb", "this is not"))
+
+
+class TestStore:
+    @pytest.mark.parametrize("content", ["", "{", "[]", '{"key": "other"}', "null"])
+    def test_what_is_not_a_whole_record_is_no_record(self, tmp_path: Path, content: str) -> None:
+        store = Store(tmp_path)
+        store.prepare()
+        (store.points / "k.json").write_text(content)
+        assert store.read("k") is None
+
+    def test_a_folder_that_cannot_be_made(self, tmp_path: Path) -> None:
+        (tmp_path / "file").write_text("")
+        with pytest.raises(SweepError, match="output: cannot write"):
+            Store(tmp_path / "file" / "out").prepare()
+        assert Store(tmp_path / "file" / "out").read("k") is None
+
+    def test_one_driver_at_a_time(self, tmp_path: Path) -> None:
+        store = Store(tmp_path)
+        with store.lock(), pytest.raises(SweepError, match="another sweep is running"):
+            store.lock()
+        store.lock().release()
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Store]:
+    """A sweep of twelve points, all but two of which finish."""
+    folder = tmp_path_factory.mktemp("finished")
+    fields = {"grid": {"n": [1, 2, 4], "mode": ["ok", "raise"]}, "seeds": {"seed": [0, 1]}, "title": "twelve"}
+    sweep, store = load_specification(make_specification(folder, **fields)), Store(folder / "out")
+    execute(sweep, store)
+    return sweep, store
+
+
+class TestTable:
+    def test_one_row_per_point(self, finished: tuple[Any, Store]) -> None:
+        sweep, store = finished
+        table = collect(sweep, store)
+        expected = list(itertools.product([1, 2, 4], ["ok", "raise"], [0, 1]))
+        assert list(table[["n", "mode", "seed"]].itertuples(index=False, name=None)) == expected
+        good = table[table["mode"] == "ok"]
+        assert (good["square"] == good["n"] ** 2 + good["seed"] / 10).all()
+        assert (table["state"] == np.where(table["mode"] == "ok", "finished", "failed")).all()
+        assert {"seconds", "device", "error", "version.torch", "version.lib"} < set(table.columns)
+        assert plan(sweep, store)["failed"] == 6
+
+    def test_both_files_hold_the_same(self, finished: tuple[Any, Store], tmp_path: Path) -> None:
+        sweep, store = finished
+        result = CliRunner().invoke(main, ["collect", str(sweep.notebook.parent / "spec.yml"), "-o", str(store.folder)])
+        assert result.exit_code == 0, result.output
+        csv, parquet = pd.read_csv(store.folder / "table.csv"), pd.read_parquet(store.folder / "table.parquet")
+        pd.testing.assert_frame_equal(csv[["n", "seed", *NUMBERS]], parquet[["n", "seed", *NUMBERS]])
+
+    def test_plot_shows_mean_and_band(self, finished: tuple[Any, Store]) -> None:
+        sweep, store = finished
+        table = collect(sweep, store)
+        (ax,) = plot(sweep, table, "n", "square", where={"mode": "ok"}, log="x").axes
+        assert np.allclose(ax.lines[0].get_xydata(), [[1, 1.05], [2, 4.05], [4, 16.05]])
+        band = ax.collections[0].get_paths()[0].vertices
+        assert np.isclose(band[:, 1].min(), 1)
+        assert np.isclose(band[:, 1].max(), 16.1)
+        (ax,) = plot(sweep, table, "n", "root", by="seed").axes
+        assert [text.get_text() for text in ax.get_legend().get_texts()] == ["seed = 0", "seed = 1"]
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"x": "m", "y": "root"}, "x: must be a column of numbers"),
+            ({"x": "n", "y": "mode"}, "y: must be a column of numbers"),
+            ({"x": "n", "y": "root", "by": "m"}, "by: "),
+            ({"x": "seed", "y": "root"}, "where: n varies too"),
+            ({"x": "n", "y": "root", "where": {"n": 3}}, "where: no point has n=3"),
+            ({"x": "n", "y": "root", "where": {"m": 3}}, "where: there is no column"),
+            ({"x": "n", "y": "root", "log": "z"}, "log: must be"),
+        ],
+    )
+    def test_a_plot_that_cannot_be(self, finished: tuple[Any, Store], options: dict, message: str) -> None:
+        sweep, store = finished
+        with pytest.raises(SweepError, match=message):
+            plot(sweep, collect(sweep, store), **options)
+
+    def test_no_point_yet(self, finished: tuple[Any, Store], tmp_path: Path) -> None:
+        sweep, _ = finished
+        empty = Store(tmp_path / "none")
+        table = collect(sweep, empty)
+        assert table.empty
+        with pytest.raises(SweepError, match="no point has finished"):
+            plot(sweep, table, "n", "root")
+        assert not (tmp_path / "none").exists()
+
+
+class TestCommands:
+    def invoke(self, *arguments: Any, status: int = 0) -> str:
+        result = CliRunner().invoke(main, [str(a) for a in arguments])
+        assert result.exit_code == status, result.output
+        return result.output
+
+    def test_plan_and_status(self, finished: tuple[Any, Store], tmp_path: Path) -> None:
+        sweep, store = finished
+        spec = sweep.notebook.parent / "spec.yml"
+        fresh = self.invoke("plan", spec, "-o", tmp_path / "new")
+        assert "12 points: 0 finished, 0 failed, 12 waiting; time unknown" in fresh
+        assert "and 2 more" in fresh
+        assert not (tmp_path / "new").exists()
+        assert "6 finished, 6 failed, 0 waiting; about" in self.invoke("plan", spec, "-o", store.folder)
+        listed = self.invoke("status", spec, "-o", store.folder)
+        assert "failed: n=2, mode=raise, seed=1: cell" in listed
+
+    def test_list(self, finished: tuple[Any, Store], tmp_path: Path) -> None:
+        sweep, _ = finished
+        (sweep.notebook.parent / "bad.yml").write_text("notebook: 3")
+        listed = self.invoke("list", sweep.notebook.parent)
+        assert "spec.yml: 12 points of small: twelve" in listed
+        assert "bad.yml: not valid: notebook:" in listed
+
+    def test_plot_writes_a_picture(self, finished: tuple[Any, Store], tmp_path: Path) -> None:
+        sweep, store = finished
+        common = [sweep.notebook.parent / "spec.yml", "-o", store.folder, "--x", "n", "--y", "root"]
+        self.invoke("plot", *common, "--where", "mode=ok", "--to", tmp_path / "p.svg")
+        assert (tmp_path / "p.svg").read_text().lstrip().startswith("<?xml")
+        assert "to: cannot write" in self.invoke("plot", *common, "--to", tmp_path / "no" / "p.png", status=2)
+        assert "where: must be NAME=VALUE" in self.invoke("plot", *common, "--where", "mode", status=2)
+
+    def test_clean_removes_what_no_present_point_needs(self, tmp_path: Path) -> None:
+        sweep = load_specification(make_specification(tmp_path, grid={"n": [1, 2]}))
+        store = Store(tmp_path / "out")
+        execute(sweep, store)
+        spec = make_specification(tmp_path, grid={"n": [2, 3]})
+        (store.points / ".left.tmp").write_text("")
+        assert "removed 3 files" in self.invoke("clean", spec, "-o", store.folder)
+        assert plan(load_specification(spec), store)["finished"] == 1
+        self.invoke("clean", spec, "-o", store.folder, "--all", status=1)
+        assert "removed 2 files" in self.invoke("clean", spec, "-o", store.folder, "--all", "--yes")
+
+    @pytest.mark.parametrize("command", ["run", "plan", "status", "collect", "clean"])
+    def test_bad_input_is_one_line_and_status_2(self, tmp_path: Path, command: str) -> None:
+        output = self.invoke(command, tmp_path / "none.yml", status=2)
+        assert output.startswith("error: specification: ")
+        assert output.count("\n") == 1
+
+    def test_unwritable_output(self, tmp_path: Path) -> None:
+        (tmp_path / "file").write_text("")
+        spec = make_specification(tmp_path)
+        assert "error: output: " in self.invoke("run", spec, "-o", tmp_path / "file" / "x", status=2)
+
+    def test_a_scheduler_that_does_not_answer(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("lib.sweep.driver._ANSWER", 1)
+        spec = make_specification(tmp_path)
+        for address in ("tcp://127.0.0.1:9", "nonsense://x", "127.0.0.1:9"):
+            output = self.invoke("run", spec, "-o", tmp_path / "out", "--scheduler", address, status=2)
+            assert "error: scheduler: no answer from" in output
+
+
+class Program:
+    """A Python module that runs in a process of its own, with what it writes in a file."""
+
+    def __init__(self, log: Path, *arguments: Any, module: str = "lib.sweep") -> None:
+        environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, "-m", module, *map(str, arguments)]
+        self.log = log
+        with log.open("w") as file:
+            self.process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=file, stderr=subprocess.STDOUT)
+
+    @property
+    def running(self) -> bool:
+        return self.process.poll() is None
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def finish(self) -> tuple[int, str]:
+        """Wait for the end; return the exit status and all that was written."""
+        status = self.process.wait(timeout=240)
+        return status, self.log.read_text()
+
+    def workers(self) -> list[int]:
+        """Return the Dask workers among the processes it started."""
+        return [pid for pid in descendants(self.process.pid) if b"spawn_main" in command_line(pid)]
+
+
+def command_line(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def descendants(pid: int) -> list[int]:
+    """Return the processes started by a process, directly or not."""
+    parents = {}
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = entry.read_text().rsplit(")", 1)[1].split()
+        except (OSError, IndexError):
+            continue
+        parents[int(entry.parent.name)] = int(fields[1])
+    found = {pid}
+    while new := {child for child, parent in parents.items() if parent in found} - found:
+        found |= new
+    return sorted(found - {pid})
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 120) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.05)
+
+
+needs_proc = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="finds the worker processes in /proc")
+
+
+@needs_proc
+def test_twenty_kills_leave_the_same_table(tmp_path: Path) -> None:
+    """Ten times a process of a running sweep and then its driver die by SIGKILL; the table comes out the same."""
+    fields = {"grid": {"n": list(range(1, 9)), "mode": ["ok", "raise"]}, "seeds": {"seed": [0, 1]}}
+    spec = make_specification(tmp_path, **fields)
+    sweep = load_specification(spec)
+    reference = Store(tmp_path / "reference")
+    execute(sweep, reference)
+    expected = same(collect(sweep, reference))
+    source, store, killed = random.Random(7), Store(tmp_path / "out"), 0
+    command = ["run", spec, "-o", store.folder, "--workers", 2, "--quiet"]
+    for _ in range(10):
+        driver = Program(tmp_path / "log", *command)
+        wait_for(lambda d=driver: d.workers() or not d.running)
+        time.sleep(source.uniform(0.0, 3.0))
+        if victims := descendants(driver.process.pid):
+            os.kill(source.choice(victims), signal.SIGKILL)
+            killed += 1
+        time.sleep(source.uniform(0.0, 2.0))
+        killed += driver.running
+        driver.kill()
+        for path in store.points.glob("[!.]*.json"):
+            assert json.loads(path.read_text())["key"] == path.stem
+        records = sorted(store.points.glob("[!.]*"))
+        for path in source.sample(records, min(3, len(records))):
+            path.unlink(missing_ok=True)  # so that the sweep is not over too soon
+    assert killed == 20
+    status, output = Program(tmp_path / "log", *command).finish()
+    assert status == 1, output  # the points that raise are recorded as failed
+    assert same(collect(sweep, store)) == expected
+    assert same(pd.read_parquet(store.folder / "table.parquet")) == expected
+
+
+@needs_proc
+def test_a_killed_worker_takes_no_point_with_it(tmp_path: Path) -> None:
+    spec = make_specification(tmp_path, grid={"n": [1, 2, 3]}, seeds={"seed": [0, 1]})
+    store = Store(tmp_path / "out")
+    driver = Program(tmp_path / "log", "run", spec, "-o", store.folder, "--workers", 2, "--quiet")
+    wait_for(lambda: any(store.points.glob("[!.]*.json")) or not driver.running)
+    os.kill(driver.workers()[0], signal.SIGKILL)
+    status, output = driver.finish()
+    assert status == 0, output
+    assert "6 points: 6 finished now" in output
+
+
+def test_two_drivers_on_one_folder(tmp_path: Path) -> None:
+    spec = make_specification(tmp_path, grid={"n": [1, 2, 3, 4]})
+    command = ["run", spec, "-o", tmp_path / "out", "--workers", 1, "--quiet"]
+    drivers = [Program(tmp_path / f"log{i}", *command) for i in range(2)]
+    ends = sorted(driver.finish() for driver in drivers)
+    statuses = [status for status, _ in ends]
+    assert statuses in ([0, 2], [0, 0]), ends  # the second may come after the first has ended
+    if statuses == [0, 2]:
+        assert "error: output: another sweep is running" in ends[1][1]
+    sweep = load_specification(spec)
+    assert (collect(sweep, Store(tmp_path / "out"))["square"] == [1, 4, 9, 16]).all()
+
+
+def test_workers_joined_to_a_running_scheduler(tmp_path: Path) -> None:
+    """Two workers and a scheduler started by themselves on the loopback interface."""
+    place = tmp_path / "scheduler.json"
+    options = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", place]
+    programs = [Program(tmp_path / "log", "scheduler", *options, module="dask")]
+    try:
+        wait_for(lambda: place.exists() and place.read_text().strip().endswith("}"))
+        address = json.loads(place.read_text())["address"]
+        local = ["--nthreads", "1", "--no-dashboard", "--local-directory", tmp_path / "scratch", "--host", "127.0.0.1"]
+        for name in ("0", "1"):
+            programs.append(Program(tmp_path / name, "worker", address, *local, "--name", name, module="dask"))
+        sweep = load_specification(make_specification(tmp_path, grid={"n": [1, 2, 3, 4]}))
+        store = Store(tmp_path / "out")
+        lines: list[str] = []
+        outcome = run(sweep, store, scheduler=address, report=lines.append)
+        assert (outcome.points, outcome.now, outcome.failures) == (4, 4, [])
+        assert lines[0].startswith("dashboard: ")
+        assert (collect(sweep, store)["square"] == [1, 4, 9, 16]).all()
+    finally:
+        for program in reversed(programs):
+            program.kill()

@@ -1,0 +1,213 @@
+"""Specifications of sweeps: what they expand to, and that every bad one is answered by one line naming the field."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import random
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+import yaml
+
+from lib.sweep import SweepError, load_specification
+from lib.sweep.specification import BOOK, Distribution
+
+SPECIFICATIONS = sorted((BOOK.parent / "sweeps").glob("*.yml"))
+PARAMETERS = "n: int = 1\nrate: float = 0.5\nmode: str = 'ok'\nsizes: list[int] = [1]\nflag: bool = True\n"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("specification")
+    kernel = {"name": "python3", "language": "python", "display_name": "Python 3"}
+    notebook = nbformat.v4.new_notebook(metadata={"kernelspec": kernel})
+    notebook.cells = [nbformat.v4.new_code_cell(PARAMETERS, metadata={"tags": ["parameters"]})]
+    nbformat.write(notebook, place / "small.ipynb")
+    untyped = copy.deepcopy(notebook)
+    untyped.cells[0].source = "n = 1\n"
+    nbformat.write(untyped, place / "untyped.ipynb")
+    (place / "broken.ipynb").write_text("{")
+    return place
+
+
+def load(folder: Path, content: Any) -> Any:
+    path = folder / "spec.yml"
+    path.write_text(content if isinstance(content, str) else yaml.safe_dump(content), encoding="utf-8")
+    return load_specification(path)
+
+
+GOOD: dict[str, Any] = {
+    "notebook": "small.ipynb",
+    "title": "all fields",
+    "parameters": {"flag": False},
+    "grid": {"n": [1, 2, 3]},
+    "points": [{"mode": "a"}, {"mode": "b"}],
+    "random": {"count": 4, "seed": 1, "draw": {"rate": {"log_uniform": [0.001, 1.0]}}},
+    "repeats": 2,
+    "limit": 10.5,
+    "retries": 1,
+}
+
+
+def test_every_combination_appears_once_in_a_fixed_order(folder: Path) -> None:
+    sweep = load(folder, GOOD)
+    assert len(sweep.points) == 3 * 2 * 4 * 2
+    rates = [p.parameters["rate"] for p in sweep.points[:8:2]]
+    assert len(set(rates)) == 4
+    assert all(0.001 <= r <= 1 for r in rates)
+    expected = [
+        ({"flag": False, "n": n, "mode": mode, "rate": rate}, repeat)
+        for n, mode, rate, repeat in itertools.product([1, 2, 3], "ab", rates, [0, 1])
+    ]
+    assert [(p.parameters, p.repeat) for p in sweep.points] == expected
+    assert load(folder, GOOD).points == sweep.points
+    assert sweep.swept == ["n", "mode", "rate"]
+
+
+def test_seeds_are_an_axis(folder: Path) -> None:
+    sweep = load(folder, {"notebook": "small.ipynb", "grid": {"rate": [1, 2.5]}, "seeds": {"n": [5, 6]}})
+    assert [p.parameters for p in sweep.points] == [{"rate": r, "n": n} for r in (1, 2.5) for n in (5, 6)]
+
+
+def test_a_bare_notebook_is_one_point(folder: Path) -> None:
+    (point,) = load(folder, {"notebook": "small.ipynb"}).points
+    assert point.parameters == {}
+    assert point.label == "the notebook as it is"
+
+
+@pytest.mark.parametrize(
+    ("law", "inside"),
+    [
+        ({"uniform": [-1.0, 2.0]}, lambda v: -1 <= v <= 2),
+        ({"log_uniform": [0.01, 1.0]}, lambda v: 0.01 <= v <= 1),
+        ({"integers": [3, 5]}, lambda v: v in (3, 4, 5)),
+        ({"choice": ["a", "b"]}, lambda v: v in ("a", "b")),
+    ],
+)
+def test_laws_stay_within_their_ends_and_reach_both_halves(law: dict, inside: Any) -> None:
+    source = random.Random(0)
+    values = [Distribution.model_validate(law).draw(source) for _ in range(400)]
+    assert all(inside(v) for v in values)
+    assert len(set(values)) >= 2
+    if "log_uniform" in law:
+        below = sum(v < 0.1 for v in values)
+        assert 150 < below < 250  # half of the draws lie in the lower decade
+
+
+NEGATIVE = {"count": 1, "draw": {"rate": {"log_uniform": [-1, 1]}}}
+BAD: list[tuple[str, Any]] = [
+    ("notebook", {"grid": {"n": [1]}}),
+    ("notebook", {"notebook": "nowhere"}),
+    ("notebook", {"notebook": 3}),
+    ("notebook", {"notebook": "spec.yml"}),
+    ("notebook", {"notebook": "broken.ipynb"}),
+    ("notebook", {"notebook": "untyped.ipynb"}),
+    ("specification", "- a list"),
+    ("specification", "notebook: [unclosed"),
+    ("specification", "just text"),
+    ("specification", ""),
+    ("specification", "\t: :"),
+    ("gird", {"notebook": "small.ipynb", "gird": {"n": [1]}}),
+    ("grid.m", {"notebook": "small.ipynb", "grid": {"m": [1]}}),
+    ("grid.n", {"notebook": "small.ipynb", "grid": {"n": []}}),
+    ("grid.n", {"notebook": "small.ipynb", "grid": {"n": 3}}),
+    ("grid.n", {"notebook": "small.ipynb", "grid": {"n": [1, "two"]}}),
+    ("grid.n", {"notebook": "small.ipynb", "grid": {"n": [1.5]}}),
+    ("grid.n", {"notebook": "small.ipynb", "grid": {"n": [True]}}),
+    ("grid.mode", {"notebook": "small.ipynb", "grid": {"mode": [1]}}),
+    ("grid.flag", {"notebook": "small.ipynb", "grid": {"flag": ["yes"]}}),
+    ("grid.sizes", {"notebook": "small.ipynb", "grid": {"sizes": [1]}}),
+    ("grid.sizes", {"notebook": "small.ipynb", "grid": {"sizes": [["a"]]}}),
+    ("grid.rate", "notebook: small.ipynb\ngrid: {rate: [.nan]}"),
+    ("grid.rate", "notebook: small.ipynb\ngrid: {rate: [.inf]}"),
+    ("points", {"notebook": "small.ipynb", "grid": {"n": [1, 1]}}),
+    ("points", {"notebook": "small.ipynb", "points": [{"n": 1}, {"n": 1}]}),
+    ("points.1.m", {"notebook": "small.ipynb", "points": [{"n": 1}, {"m": 1}]}),
+    ("points.0", {"notebook": "small.ipynb", "points": [3]}),
+    ("points.0.n", {"notebook": "small.ipynb", "points": [{"n": 1}], "grid": {"n": [1]}}),
+    ("grid.n", {"notebook": "small.ipynb", "parameters": {"n": 1}, "grid": {"n": [1]}}),
+    ("seeds.n", {"notebook": "small.ipynb", "grid": {"n": [1]}, "seeds": {"n": [1]}}),
+    ("seeds", {"notebook": "small.ipynb", "seeds": {"n": [1], "rate": [1]}}),
+    ("seeds.n", {"notebook": "small.ipynb", "seeds": {"n": []}}),
+    ("seeds.n.0", {"notebook": "small.ipynb", "seeds": {"n": ["a"]}}),
+    ("repeats", {"notebook": "small.ipynb", "repeats": 0}),
+    ("repeats", {"notebook": "small.ipynb", "repeats": 1.5}),
+    ("limit", {"notebook": "small.ipynb", "limit": 0}),
+    ("limit", {"notebook": "small.ipynb", "limit": "long"}),
+    ("limit", "notebook: small.ipynb\nlimit: .inf"),
+    ("retries", {"notebook": "small.ipynb", "retries": -1}),
+    ("random.count", {"notebook": "small.ipynb", "random": {"count": 0, "draw": {"n": {"choice": [1]}}}}),
+    ("random.draw", {"notebook": "small.ipynb", "random": {"count": 1}}),
+    ("random.draw", {"notebook": "small.ipynb", "random": {"count": 1, "draw": {}}}),
+    ("random.draw.n", {"notebook": "small.ipynb", "random": {"count": 1, "draw": {"n": {}}}}),
+    ("random.draw.n", {"notebook": "small.ipynb", "random": {"count": 1, "draw": {"n": {"uniform": [0.0, 1.0]}}}}),
+    ("random.draw.n", {"notebook": "small.ipynb", "random": {"count": 1, "draw": {"n": {"integers": [2, 1]}}}}),
+    ("random.draw.n", {"notebook": "small.ipynb", "random": {"count": 1, "draw": {"n": {"choice": [1, "a"]}}}}),
+    (
+        "random.draw.rate",
+        {"notebook": "small.ipynb", "random": {"count": 1, "draw": {"rate": {"log_uniform": [-1, 1]}}}},
+    ),
+    ("grid", {"notebook": "small.ipynb", "grid": {"n": list(range(1001))}, "repeats": 1000}),
+]
+
+
+@pytest.mark.parametrize(("field", "content"), BAD)
+def test_bad_specifications_name_the_field_in_one_line(folder: Path, field: str, content: Any) -> None:
+    with pytest.raises(SweepError) as caught:
+        load(folder, content)
+    message = str(caught.value)
+    assert message.startswith(field)
+    assert "\n" not in message
+
+
+def damage(content: dict[str, Any], source: random.Random) -> Any:
+    """Return a good specification with one thing wrong in a random place."""
+    content = copy.deepcopy(content)
+    wrong_values = [None, [], {}, -1, "wörd", 1.5, [None], {"x": 1}, [[1]], float("nan"), float("inf"), 10**40, True]
+    place = source.choice(["field", "parameter", "value", "missing", "type"])
+    if place == "field":
+        content[source.choice(["Grid", "seed", "", "notebok", "griḋ"])] = source.choice([1, {}, []])
+    elif place == "parameter":
+        content["grid"] = {source.choice(["N", "epochs", "n ", "rate.", "1"]): [1]}
+    elif place == "value":
+        content["grid"] = {"n": [1, source.choice([None, "1", 1.5, [1], {"a": 1}, float("nan"), True])]}
+    elif place == "missing":
+        del content["notebook"]
+    else:
+        name = source.choice(list(content))
+        good = {"title": ["wörd"], "flag": [], "parameters": [{}], "grid": [{}], "points": [[]], "limit": [1.5, 10**40]}
+        good["retries"], good["random"] = [], [None]
+        content[name] = source.choice([v for v in wrong_values if v not in good.get(name, [])])
+        if name == "limit" and content[name] is None:
+            content[name] = "soon"
+        if name == "repeats" and content[name] == 10**40:
+            content[name] = 0
+    return content
+
+
+def test_two_hundred_generated_bad_specifications(folder: Path) -> None:
+    source = random.Random(2026)
+    for _ in range(200):
+        content = damage(GOOD, source)
+        with pytest.raises(SweepError) as caught:
+            load(folder, content)
+        assert "\n" not in str(caught.value)
+        assert ":" in str(caught.value)
+
+
+def test_an_unreadable_file(tmp_path: Path) -> None:
+    with pytest.raises(SweepError, match="specification: cannot read"):
+        load_specification(tmp_path / "none.yml")
+    (tmp_path / "bytes.yml").write_bytes(b"\xff\xfe\xff")
+    with pytest.raises(SweepError, match="specification: "):
+        load_specification(tmp_path / "bytes.yml")
+
+
+@pytest.mark.parametrize("path", SPECIFICATIONS, ids=lambda p: p.stem)
+def test_the_shipped_specifications_are_valid(path: Path) -> None:
+    sweep = load_specification(path)
+    assert sweep.points
+    assert sweep.specification.title
