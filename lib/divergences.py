@@ -17,7 +17,8 @@ from lib.quotient import Isometries, check_action, quotient_cost
 KINDS = ("alpha2", "kl")
 # How often the simplex of POT may pivot; its own limit of 1e5 stops early on a thousand points.
 PIVOTS = 10_000_000
-_BLOCK = 2**18  # entries of cost matrices computed together
+_BLOCK = 2**16  # entries of cost matrices computed together: few enough to stay in the cache
+_POTENTIALS = 2**10  # unknowns of one convex program
 
 
 def w1(x: Tensor, y: Tensor, action: Isometries, a: Tensor | None = None, b: Tensor | None = None) -> float:
@@ -54,9 +55,10 @@ def transport(cost: Tensor, a: np.ndarray, b: np.ndarray) -> float:
 def w1_batch(x: Tensor, y: Tensor, action: Isometries) -> Tensor:
     """Return :func:`w1` for independent replicates of two samples of one size.
 
-    With equal masses some best plan is a permutation, so each replicate is an assignment problem (SciPy). Quotients of
-    dimension one need no solver at all: on a line sort both samples, on a circle take the median of the difference of
-    the distribution functions away (Rabin, Delon, Gousseau 2011).
+    With equal masses some best plan is a permutation, so each replicate is an assignment problem (SciPy; costs are
+    computed where the samples are, assignments on the CPU). Quotients of dimension one need no solver at all: on a line
+    sort both samples, on a circle take the median of the difference of the distribution functions away (Rabin, Delon,
+    Gousseau 2011).
 
     Parameters
     ----------
@@ -83,7 +85,7 @@ def w1_batch(x: Tensor, y: Tensor, action: Isometries) -> Tensor:
     for one, other in zip(x.split(size), y.split(size), strict=True):
         for cost in action.distance(one, other).cpu().numpy():
             values.append(cost[linear_sum_assignment(cost)].mean())
-    return torch.tensor(np.array(values), dtype=x.dtype)
+    return torch.tensor(np.array(values), dtype=x.dtype, device=x.device)
 
 
 def _circle_distance(x: Tensor, y: Tensor, length: float) -> Tensor:
@@ -152,9 +154,9 @@ def invariant_program(distances: Tensor, gain: Tensor) -> float:
     entries = np.concatenate([np.ones(len(rows)), -np.ones(len(rows))])
     matrix = coo_array((entries, (np.tile(rows, 2), np.concatenate([left, right]))), shape=(len(rows), count))
     bounds = [(0, 0)] + [(None, None)] * (count - 1)
-    limits = distances.numpy()[:, i, j].ravel()
+    limits = distances.cpu().numpy()[:, i, j].ravel()
     options = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
-    solution = linprog(-gain.numpy(), matrix.tocsr(), limits, bounds=bounds, method="highs", options=options)
+    solution = linprog(-gain.cpu().numpy(), matrix.tocsr(), limits, bounds=bounds, method="highs", options=options)
     if solution.status != 0:
         raise ArithmeticError(f"the program over invariant potentials was not solved: {solution.message}")
     return -float(solution.fun)
@@ -186,21 +188,45 @@ def regularised_divergence(
         As :func:`w1`; an unknown kind; L not positive.
     """
     check_samples(x, y, action)
+    return float(regularised_batch(x[None], y[None], action, kind, lipschitz))
+
+
+def regularised_batch(x: Tensor, y: Tensor, action: Isometries, kind: str = "alpha2", lipschitz: float = 1.0) -> Tensor:
+    """Return :func:`regularised_divergence` for independent replicates of two samples, many in one convex program.
+
+    Parameters
+    ----------
+    x, y
+        Samples, shapes ``(replicates, n, dim)`` and ``(replicates, m, dim)``.
+    action, kind, lipschitz
+        As in :func:`regularised_divergence`.
+
+    Returns
+    -------
+    Tensor
+        Shape ``(replicates,)``.
+    """
+    check_action(action)
+    if action.check_points("x", x).ndim != 3 or action.check_points("y", y).ndim != 3 or len(x) != len(y):
+        raise ValueError(f"x and y must have shape (replicates, n, dim), got {tuple(x.shape)} and {tuple(y.shape)}")
     check_choice("kind", kind, KINDS)
     if check_float("lipschitz", lipschitz) <= 0:
         raise ValueError(f"lipschitz must be positive, got {lipschitz}")
-    points = torch.cat([x, y])
-    cost = lipschitz * quotient_cost(points, points, action).cpu().numpy()
-    return dual_value(cost, len(x), kind)
+    points, values = torch.cat([x, y], 1), []
+    for some in points.split(max(1, _POTENTIALS // points.shape[1])):
+        cost = lipschitz * quotient_cost(some, some, action).cpu().numpy()
+        values.append(dual_values(cost, x.shape[1], kind))
+    return torch.tensor(np.concatenate(values), dtype=x.dtype, device=x.device)
 
 
-def dual_value(cost: np.ndarray, first: int, kind: str, neighbours: int = 6) -> float:
+def dual_values(cost: np.ndarray, first: int, kind: str, neighbours: int = 6) -> np.ndarray:
     """Maximise the dual over potentials with ``γ_i − γ_j ≤ cost_ij``, adding inequalities where they are violated.
 
     Parameters
     ----------
     cost
-        Distances between the orbits of all points, shape ``(N, N)``: the first points belong to Q, the rest to P.
+        Distances between the orbits of all points, shape ``(replicates, N, N)``: the first points belong to Q, the rest
+        to P.
     first
         Number of points of Q.
     kind
@@ -208,70 +234,81 @@ def dual_value(cost: np.ndarray, first: int, kind: str, neighbours: int = 6) -> 
     neighbours
         Inequalities per point in the first round: those to its nearest points.
 
+    Returns
+    -------
+    numpy.ndarray
+        Shape ``(replicates,)``.
+
     Raises
     ------
     ArithmeticError
         The solver fails, or sixty rounds do not suffice.
     """
-    from scipy.sparse.csgraph import minimum_spanning_tree
-
-    count = len(cost)
-    active = np.zeros_like(cost, dtype=bool)
-    near = np.argsort(cost + np.diag(np.full(count, np.inf)), axis=1)[:, :neighbours]
-    np.put_along_axis(active, near[:, : count - 1], True, axis=1)
-    # A tree joins all points: without it a cluster of points of Q alone could rise without limit.
-    active |= minimum_spanning_tree(cost + 1e-300).toarray() > 0
-    active |= active.T
-    gamma = np.zeros(count)
+    active = np.stack([_first_inequalities(c, neighbours) for c in cost])
+    gamma, diagonal = np.zeros(cost.shape[:2]), np.arange(cost.shape[1])
     for _ in range(60):
         before, gamma = gamma, _solve_round(cost, active, first, kind, gamma)
-        slack = gamma[:, None] - gamma[None, :] - cost
+        slack = gamma[:, :, None] - gamma[:, None, :] - cost
         settled = kind == "alpha2" or np.abs(gamma - before).max() < 1e-6
         if slack.max() < 1e-8 and settled:
             return _dual_objective(gamma, first, kind)
         active |= slack > -1e-9
-        np.fill_diagonal(active, False)
+        active[:, diagonal, diagonal] = False
     raise ArithmeticError("the dual of the regularised divergence did not settle within 60 rounds")
 
 
-def _dual_objective(gamma: np.ndarray, first: int, kind: str) -> float:
-    gain, rest = gamma[:first].mean(), gamma[first:]
+def _first_inequalities(cost: np.ndarray, neighbours: int) -> np.ndarray:
+    """Return the pairs of near points and those of a tree, shape ``(N, N)``, truth values.
+
+    A tree joins all points: without it a cluster of points of Q alone could rise without limit.
+    """
+    from scipy.sparse.csgraph import minimum_spanning_tree
+
+    active = minimum_spanning_tree(cost + 1e-300).toarray() > 0
+    near = np.argsort(cost + np.diag(np.full(len(cost), np.inf)), axis=1)[:, :neighbours]
+    np.put_along_axis(active, near[:, : len(cost) - 1], True, axis=1)
+    return active | active.T
+
+
+def _dual_objective(gamma: np.ndarray, first: int, kind: str) -> np.ndarray:
+    gain, rest = gamma[:, :first].mean(1), gamma[:, first:]
     if kind == "alpha2":
-        return float(gain - (np.maximum(rest, 0) ** 2).mean() / 2 - 0.5)
-    return float(gain - np.log(np.exp(rest).mean()))
+        return gain - (np.maximum(rest, 0) ** 2).mean(1) / 2 - 0.5
+    return gain - np.log(np.exp(rest).mean(1))
 
 
 def _solve_round(cost: np.ndarray, active: np.ndarray, first: int, kind: str, gamma: np.ndarray) -> np.ndarray:
-    """Return the best potential for some of the inequalities; for KL, that of the second-order expansion at ``gamma``.
+    """Return the best potentials for some of the inequalities; for KL, those of the expansion at ``gamma``.
 
-    ``log E exp γ = min_c E exp(γ − c) + c − 1``, and γ is free up to a shift, so that c = 0 may be taken. The
-    expansion is Newton's method: each round is a quadratic program, which Clarabel solves more reliably than one with
-    exponential cones.
+    ``log E exp γ = min_c E exp(γ − c) + c − 1``, and γ is free up to a shift, so that c = 0 may be taken. Its expansion
+    to second order is Newton's method: each round is a quadratic program, which Clarabel solves more reliably than one
+    with exponential cones. Replicates do not interact: one program with the sum of their duals solves all of them.
     """
     import cvxpy as cp
     from scipy.sparse import coo_array
 
-    i, j = np.nonzero(active)
-    rows = np.arange(len(i))
+    place = np.arange(gamma.size).reshape(gamma.shape)
+    replicate, i, j = np.nonzero(active)
+    rows = np.tile(np.arange(len(i)), 2)
     entries = np.concatenate([np.ones(len(i)), -np.ones(len(i))])
-    matrix = coo_array((entries, (np.tile(rows, 2), np.concatenate([i, j]))), shape=(len(i), len(cost))).tocsr()
-    potential, m = cp.Variable(len(cost)), len(cost) - first
-    gain = cp.sum(potential[:first]) * (m / first)  # all times m: the solver prefers weights of order one
-    constraints = [matrix @ potential <= cost[i, j]]
+    columns = np.concatenate([place[replicate, i], place[replicate, j]])
+    matrix = coo_array((entries, (rows, columns)), shape=(len(i), gamma.size)).tocsr()
+    potential, m = cp.Variable(gamma.size), gamma.shape[1] - first
+    gain = cp.sum(potential[place[:, :first].ravel()]) * (m / first)  # times m: the solver prefers weights of order one
+    rest, constraints = potential[place[:, first:].ravel()], [matrix @ potential <= cost[active]]
     if kind == "alpha2":
-        positive = cp.Variable(m, nonneg=True)
-        constraints.append(positive >= potential[first:])
+        positive = cp.Variable(rest.size, nonneg=True)
+        constraints.append(positive >= rest)
         objective = gain - cp.sum_squares(positive) / 2
     else:
-        here = gamma[first:]
-        weight = np.exp(here)
-        step = potential[first:] - here
+        here = gamma[:, first:].ravel()
+        weight, step = np.exp(here), rest - here
         objective = gain - weight @ step - cp.sum_squares(cp.multiply(np.sqrt(weight), step)) / 2
     problem = cp.Problem(cp.Maximize(objective), constraints)
     problem.solve(solver=cp.CLARABEL)
     if problem.status != "optimal":
         raise ArithmeticError(f"the dual of the regularised divergence was not solved: {problem.status}")
-    return potential.value
+    return potential.value.reshape(gamma.shape)
 
 
 def check_samples(x: Tensor, y: Tensor, action: Isometries) -> None:

@@ -21,6 +21,7 @@ from matplotlib.figure import Figure
 DPI = 160
 # The palette of Okabe and Ito, told apart under all common colour-vision deficiencies.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_CYCLE = cycler(color=COLOURS)
 _LABEL = re.compile(r"fig-[a-z0-9-]+")
 _SHORTEST_ALT = 20
 
@@ -38,7 +39,7 @@ def style(**overrides: Any) -> Iterator[None]:
         Further matplotlib settings, with ``_`` for ``.``: ``style(figure_figsize=(4, 3))``.
     """
     settings = {
-        "axes.prop_cycle": cycler(color=COLOURS),
+        "axes.prop_cycle": _CYCLE,
         "axes.spines.right": False,
         "axes.spines.top": False,
         "axes.titlesize": 11,
@@ -154,7 +155,8 @@ def _png(fig: Figure) -> bytes:
     from matplotlib import pyplot
 
     buffer = io.BytesIO()
-    fig.savefig(buffer, format="png", dpi=DPI, facecolor="white", bbox_inches="tight", metadata={"Software": None})
+    with matplotlib.rc_context({"axes.prop_cycle": _CYCLE}):  # colours named C0, C1, ... get their meaning only here
+        fig.savefig(buffer, format="png", dpi=DPI, facecolor="white", bbox_inches="tight", metadata={"Software": None})
     pyplot.close(fig)
     return buffer.getvalue()
 

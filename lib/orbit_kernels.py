@@ -8,7 +8,9 @@ than a small one: a handful of harmonics instead of |Σ| kernel matrices, and no
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -95,13 +97,15 @@ def mmd_squared(x: Tensor, y: Tensor, action: Isometries, bandwidth: float) -> T
 
 
 def _mmd_of_turns(points: Tensor, w: Tensor, order: int | float, s: float) -> Tensor:
-    """Return ``Σ w_i w_j k^Σ`` from the diagonal and the pairs i < j alone."""
+    """Return ``Σ w_i w_j k^Σ`` from moments, or from the diagonal and the pairs i < j where those are fewer."""
     i, j = torch.triu_indices(len(w), len(w), offset=1, device=w.device)
     pair = 2 * w[i] * w[j]
     radius, angle = polar(points)
     average = TurnedKernel(order, s, float(radius.min()), float(radius.max()))
+    if average.degree**2 < len(points) * len(i) and order**2 > average.reach:
+        return average.quadratic_form(radius, angle, w)
     values = []
-    for r, theta in zip(*(t.split(max(1, _BLOCK // len(i))) for t in (radius, angle)), strict=True):
+    for r, theta in zip(*(t.split(max(1, _BLOCK // max(1, len(i)))) for t in (radius, angle)), strict=True):
         off = average(r[:, i], r[:, j], theta[:, i] - theta[:, j]) @ pair
         values.append(off + average(r, r, torch.zeros_like(r)) @ w**2)
     return torch.cat(values).clamp_min(0)
@@ -127,12 +131,13 @@ class TurnedKernel:
     def __init__(self, order: int | float, bandwidth: float, smallest: float, largest: float) -> None:
         self.order, self.s = order, bandwidth
         self.low, self.high = smallest / bandwidth, max(largest / bandwidth, smallest / bandwidth + 1e-9)
-        reach = 9 * self.high + 12  # no harmonic beyond this frequency exceeds 1e-17
-        self.by_images = order <= 1 + 4 * reach / max(order, 1)
-        self.series = [] if self.by_images else self._interpolate(int(reach))
+        self.reach = int(9 * self.high) + 12  # no harmonic beyond this frequency exceeds 1e-17
+        self.by_images = order <= 1 + 4 * self.reach / max(order, 1)
 
-    def _interpolate(self, reach: int) -> list[list[float]]:
-        """Return Chebyshev coefficients of κ_p in √z for p = 0, order, 2·order, …, without negligible ends."""
+    @cached_property
+    def series(self) -> list[list[float]]:
+        """Chebyshev coefficients of κ_p in √z for p = 0, order, 2·order, …, without negligible ends."""
+        reach = self.reach
         step = self.order if self.order <= reach else reach + 1
         wave = np.cos(2 * np.pi * np.arange(4 * reach) / (4 * reach)) - 1
         degree = 16
@@ -155,15 +160,47 @@ class TurnedKernel:
         z = r * rho / self.s**2
         if self.by_images:
             return self._sum_images((r - rho) ** 2 / (-2 * self.s**2) - z, z, delta)
-        t = (2 / (self.high - self.low)) * (torch.sqrt(z) - self.low) - 1
-        total = _chebyshev(self.series[0], t)
-        if len(self.series) > 1:
-            cosine = torch.cos(delta * self.order)
-            before, now = torch.ones_like(cosine), cosine
-            for coefficients in self.series[1:]:
-                total += 2 * _chebyshev(coefficients, t) * now
-                before, now = now, 2 * cosine * now - before
-        return total * torch.exp((r - rho) ** 2 / (-2 * self.s**2))
+        first, *rest = self.harmonics(r, rho)
+        total, cosine = first, torch.cos(delta * self.order) if rest else first
+        before, now = torch.ones_like(cosine), cosine
+        for harmonic in rest:
+            total += harmonic * now
+            before, now = now, 2 * cosine * now - before
+        return total
+
+    def harmonics(self, r: Tensor, rho: Tensor) -> Iterator[Tensor]:
+        """Yield the coefficients ``F_p(r, ρ)`` of ``cos pδ`` for the multiples p ≥ 0 of the order."""
+        t = (2 / (self.high - self.low)) * (torch.sqrt(r * rho) / self.s - self.low) - 1
+        radial = torch.exp((r - rho) ** 2 / (-2 * self.s**2))
+        for k, coefficients in enumerate(self.series):
+            yield (2 if k else 1) * radial * _chebyshev(coefficients, t)
+
+    @property
+    def degree(self) -> int:
+        """Number of Chebyshev polynomials of one radius that leave less than 1e-15 of the kernel."""
+        return int(9 * (self.high - self.low) / 2) + 24
+
+    def quadratic_form(self, r: Tensor, theta: Tensor, w: Tensor) -> Tensor:
+        """Return ``Σ_ij w_i w_j k^Σ`` of replicates of points, shapes ``(replicates, n)`` and ``(n,)``.
+
+        Each harmonic ``F_p(r, ρ)`` is a polynomial ``T(r)ᵀ A_p T(ρ)`` in Chebyshev polynomials T of either radius, so
+        the sum is ``Σ_p c_pᴴ A_p c_p`` with the moments ``c_p = Σ_i w_i T(r_i) exp(ipθ_i)``: work for every point
+        instead of every pair.
+        """
+        size, scale = self.degree, 2 / (self.high - self.low)
+        nodes = np.cos(np.pi * (np.arange(size) + 0.5) / size)
+        fit = 2 / size * np.cos(np.arange(size)[:, None] * np.arccos(nodes))
+        fit[0] /= 2
+        fit, grid = (torch.from_numpy(t).to(r) for t in (fit, self.s * (self.low + (nodes + 1) / scale)))
+        first, *rest = (fit @ f @ fit.mT for f in self.harmonics(grid[:, None], grid))
+        coupling = torch.stack([first, *rest, *rest])  # a cosine and a sine for every frequency but zero
+        frequency, values = self.order * torch.arange(1, len(rest) + 1).to(r), []
+        for some, angle in zip(*(t.split(max(1, 4 * _BLOCK // (len(w) * size))) for t in (r, theta)), strict=True):
+            phase = frequency[:, None] * angle[:, None]
+            wave = torch.cat([torch.ones_like(angle)[:, None], phase.cos(), phase.sin()], 1) * w
+            moments = (wave @ _polynomials(scale * (some / self.s - self.low) - 1, size)).transpose(0, 1)
+            values.append((moments @ coupling * moments).sum((0, 2)))
+        return torch.cat(values).clamp_min(0)
 
     def _sum_images(self, base: Tensor, z: Tensor, delta: Tensor) -> Tensor:
         along, across = z * torch.cos(delta), z * torch.sin(delta)
@@ -172,6 +209,14 @@ class TurnedKernel:
             angle = 2 * math.pi * k / self.order
             total += torch.exp((base + along * math.cos(angle)).sub_(across, alpha=math.sin(angle)))
         return total / self.order
+
+
+def _polynomials(t: Tensor, count: int) -> Tensor:
+    """Return ``T_0(t), …, T_{count−1}(t)`` along a new last axis."""
+    terms, double = [torch.ones_like(t), t], 2 * t
+    while len(terms) < count:
+        terms.append(torch.mul(double, terms[-1]).sub_(terms[-2]))
+    return torch.stack(terms, -2).mT
 
 
 def _chebyshev(coefficients: list[float], t: Tensor) -> Tensor:

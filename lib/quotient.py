@@ -7,6 +7,7 @@ independent replicates.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -244,17 +245,23 @@ def radial(dim: int) -> Isometries:
 def phase(count: int) -> Isometries:
     """Return U(1) multiplying vectors of C^count by a phase; rows are real parts, then imaginary parts.
 
-    The best phase is that of the inner product ⟨y, x⟩; the quotient has dimension ``2·count − 1``.
+    The best phase is that of the inner product ⟨y, x⟩, and the squared distance ``|x|² + |y|² − 2|⟨x, y⟩|``. It is
+    computed as ``(|x| − |y|)² + 2 Σ_{a<b} |x_a y_b − x_b y_a|² / (|x||y| + |⟨x, y⟩|)``, the same by Lagrange's identity
+    and exact also for close points. The quotient has dimension ``2·count − 1``.
     """
     check_int("count", count)
 
     def distance(x: Tensor, y: Tensor) -> Tensor:
-        z, w = (torch.complex(p[..., :count], p[..., count:]) for p in (x, y))
-        inner = z @ w.mH
-        size = inner.abs()
-        unit = torch.where(size > 0, inner / torch.where(size > 0, size, 1.0), 1.0)
-        square = sum((z[..., :, None, c] - unit * w[..., None, :, c]).abs() ** 2 for c in range(count))
-        return torch.sqrt(square)
+        (u, v), (a, b) = ((p[..., :count], p[..., count:]) for p in (x, y))
+        inner = torch.hypot(u @ a.mT + v @ b.mT, v @ a.mT - u @ b.mT)
+        minors, sign = torch.zeros_like(inner), x.new_tensor([1.0, -1.0])
+        for i, j in itertools.combinations(range(count), 2):
+            s, t = u[..., [i, j]], v[..., [i, j]]
+            c, d = ((sign * p[..., [j, i]]).mT for p in (a, b))
+            minors = minors + (s @ c - t @ d) ** 2 + (s @ d + t @ c) ** 2
+        r, rho = torch.linalg.vector_norm(x, dim=-1)[..., :, None], torch.linalg.vector_norm(y, dim=-1)[..., None, :]
+        size = (r * rho + inner).clamp_min(torch.finfo(x.dtype).tiny)  # zero only where the minors are
+        return torch.sqrt((r - rho) ** 2 + 2 * minors / size)
 
     return Isometries(f"U(1) on C^{count}", math.inf, 2 * count, 2 * count - 1, False, distance)
 
@@ -298,8 +305,10 @@ def _euclidean(x: Tensor, y: Tensor) -> Tensor:
 
 
 def _torus_distance(x: Tensor, y: Tensor, period: float) -> Tensor:
+    """Return pairwise distances modulo a period; points are reduced first, so that no difference has to be."""
+    x, y = torch.remainder(x, period), torch.remainder(y, period)
     square = torch.zeros((), dtype=x.dtype, device=x.device)
     for axis in range(x.shape[-1]):
-        step = x[..., :, None, axis] - y[..., None, :, axis]
-        square = square + (step - period * torch.round(step / period)) ** 2
-    return torch.sqrt(square)
+        step = (x[..., :, None, axis] - y[..., None, :, axis]).abs()
+        square = torch.minimum(step, period - step).square_().add_(square)
+    return square.sqrt_()

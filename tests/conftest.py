@@ -6,7 +6,20 @@ import jaxtyping
 import pytest
 from hypothesis import settings
 
-MATHEMATICS = ["lib.checks", "lib.groups", "lib.lie", "lib.representations", "lib.actions", "lib.haar", "lib.axioms"]
+MATHEMATICS = [
+    "lib.actions",
+    "lib.axioms",
+    "lib.checks",
+    "lib.fourier",
+    "lib.generated",
+    "lib.groups",
+    "lib.haar",
+    "lib.irreducible",
+    "lib.lie",
+    "lib.margins",
+    "lib.representations",
+    "lib.steerable",
+]
 
 jaxtyping.install_import_hook(MATHEMATICS, "beartype.beartype")
 settings.register_profile("book", deadline=None, derandomize=True, max_examples=40)

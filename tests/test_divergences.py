@@ -1,6 +1,8 @@
 """Orbit distances, transport, kernels and regularised divergences under groups, against independent oracles."""
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import ot
@@ -9,11 +11,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics.pairwise import rbf_kernel
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 
 from lib import quotient
 from lib.actions import natural, pixels, planar
 from lib.divergences import (
     KINDS,
+    regularised_batch,
     regularised_divergence,
     transport,
     w1,
@@ -23,9 +28,9 @@ from lib.divergences import (
 )
 from lib.groups import Cyclic, Dihedral, Symmetric
 from lib.lie import SpecialOrthogonal, Unitary
-from lib.orbit_kernels import kernel_reach, mmd_squared, orbit_kernel
+from lib.orbit_kernels import TurnedKernel, kernel_reach, mmd_squared, orbit_kernel
 from lib.quotient import lattice, linear, moduli, no_group, pairs_in_space, phase, quotient_cost, radial, turns
-from lib.representations import MatrixRepresentation
+from lib.representations import MatrixRepresentation, Representation
 
 FINITE = {
     "turns": turns(5),
@@ -35,6 +40,15 @@ FINITE = {
     "torus": lattice(2, 2),
     "trivial": no_group(3),
 }
+
+
+INFINITE = {
+    "radial": radial(2),
+    "phase": phase(3),
+    "pairs": pairs_in_space(),
+    "moduli": moduli(2),
+}
+EVERY = FINITE | INFINITE
 
 
 def points(action, *sizes, seed=0):
@@ -96,6 +110,27 @@ def test_pairs_agree_with_procrustes():
             nuclear = torch.linalg.svdvals(X @ Y.T).sum()
             expected = (X.square().sum() + Y.square().sum() - 2 * nuclear).sqrt()
             assert float(quotient_cost(x, y, pairs_in_space())[a, b]) == pytest.approx(float(expected), rel=1e-9)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_phases_agree_with_the_formula_and_close_points_with_the_orbit(count):
+    x, y = points(phase(count), 5, 6)
+    z, w = (torch.complex(p[:, :count], p[:, count:]) for p in (x, y))
+    square = x.square().sum(1)[:, None] + y.square().sum(1) - 2 * (z @ w.mH).abs()
+    torch.testing.assert_close(quotient_cost(x, y, phase(count)), square.sqrt(), atol=1e-12, rtol=1e-9)
+    # A step of 1e-9 across the orbit: the formula above would lose it in rounding, 1e-8.
+    step = 1e-9 * (z / torch.linalg.vector_norm(z, dim=1, keepdim=True))
+    near = (z + step) * torch.polar(torch.ones(5, 1).double(), torch.linspace(0, 6, 5).double()[:, None])
+    moved = torch.cat([near.real, near.imag], -1)
+    assert quotient_cost(x, moved, phase(count)).diagonal() == pytest.approx(np.full(5, 1e-9), rel=1e-5)
+    nothing = torch.zeros(1, 2 * count, dtype=torch.float64)
+    assert float(quotient_cost(nothing, nothing, phase(count))) == 0
+
+
+@pytest.mark.parametrize("action", [turns(5), lattice(2, 3), phase(2), linear(pixels(Dihedral(4), 3))], ids=str)
+def test_costs_are_differentiable(action):
+    x, y = (p.requires_grad_() for p in points(action, 3, 4))
+    assert torch.autograd.gradcheck(lambda a, b: quotient_cost(a, b, action), (x, y))
 
 
 def test_moduli_are_the_best_phases():
@@ -180,6 +215,19 @@ def test_mmd_against_kernel_matrices(action):
         assert value == pytest.approx(xx - 2 * xy + yy, rel=1e-9, abs=1e-14)
 
 
+@pytest.mark.parametrize("s", [0.05, 0.26])
+@pytest.mark.parametrize("order", [16, 64, 300, math.inf])
+def test_moments_agree_with_pairs(order, s):
+    """Thousands of pairs of points go through moments of the harmonics, few pairs through the kernel of each."""
+    generator = torch.Generator().manual_seed(1)
+    x, y = (torch.randn(60, n, 2, dtype=torch.float64, generator=generator) for n in (30, 20))
+    action = radial(2) if math.isinf(order) else turns(order)
+    w = torch.tensor([1 / 30] * 30 + [-1 / 20] * 20, dtype=torch.float64)
+    for k, value in enumerate(mmd_squared(x, y, action, s)[:3].tolist()):
+        both = torch.cat([x[k], y[k]])
+        assert value == pytest.approx(float(w @ orbit_kernel(both, both, action, s) @ w), rel=1e-10)
+
+
 def test_kernel_reach():
     x = torch.tensor([[1.0, 0.0], [0.0, 2.0], [-1.0, 0.5]], dtype=torch.float64)
     reach = kernel_reach(x, turns(2), 1.0)
@@ -217,10 +265,98 @@ def test_regularised_divergences_lie_between_zero_and_transport(kind):
     assert regularised_divergence(x, x, turns(3), kind) == pytest.approx(0, abs=1e-7)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_replicates_of_regularised_divergences_do_not_interact(kind, monkeypatch):
+    generator = torch.Generator().manual_seed(7)
+    x = torch.randn(5, 9, 2, dtype=torch.float64, generator=generator)
+    y = 1.5 * torch.randn(5, 7, 2, dtype=torch.float64, generator=generator)
+    x[0] += 20  # one replicate at another scale than the others
+    monkeypatch.setattr("lib.divergences._POTENTIALS", 50)  # three replicates in one program, then two
+    alone = [regularised_divergence(a, b, turns(4), kind, 0.7) for a, b in zip(x, y, strict=True)]
+    assert regularised_batch(x, y, turns(4), kind, 0.7).tolist() == pytest.approx(alone, rel=1e-6)
+
+
 def test_a_separate_cluster_does_not_run_away():
     x, y = points(no_group(2), 10, 10)
     value = regularised_divergence(x + 50, y, no_group(2), "kl", 0.1)
     assert 0 < value <= 0.1 * w1(x + 50, y, no_group(2)) * (1 + 1e-9)
+
+
+class OneDevice(TorchFunctionMode):
+    """Fails where tensors of two devices meet in one operation other than a move, as a GPU would."""
+
+    def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        devices = {t.device for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor) and t.ndim}
+        assert len(devices) <= 1 or func is torch.Tensor.to, (func, devices)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.fixture
+def without_values(monkeypatch):
+    """Switch off the checks that look at values, of which tensors on the device ``meta`` have none."""
+    monkeypatch.setattr(Representation, "check_vectors", lambda self, name, x, inexact=True: x)
+    monkeypatch.setattr("lib.groups.FiniteGroup.check", lambda self, name, g: g)
+    monkeypatch.setattr("lib.actions.holds", lambda condition: True)
+
+
+def test_mixed_devices_are_noticed():
+    with pytest.raises(AssertionError, match="matmul"), OneDevice():
+        torch.matmul(torch.ones(2, 2), torch.ones(2, 2, device="meta"))
+
+
+@pytest.mark.usefixtures("without_values")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("action", EVERY.values(), ids=EVERY)
+def test_costs_stay_on_their_device(action, dtype, monkeypatch):
+    monkeypatch.setattr(quotient, "CHUNK", 64)  # several blocks
+    x, y = (torch.empty(2, n, action.dim, device="meta", dtype=dtype) for n in (5, 4))
+    with OneDevice():
+        cost = action.distance(x, y)
+        others = [f(x) for f in (action.images, action.line) if f is not None] + [action.plain_distance(x, y)]
+    assert cost.shape == (2, 5, 4)
+    assert all(t.device.type == "meta" and t.dtype == dtype for t in [cost, *others])
+
+
+@pytest.mark.parametrize("order", [3, 64, math.inf])
+def test_kernels_stay_on_their_device(order):
+    kernel = TurnedKernel(order, 0.1, 0.5, 1.5)
+    r = torch.empty(4, 6, device="meta", dtype=torch.float32)
+    with OneDevice():
+        values = [kernel(r, r, r)]
+        if not kernel.by_images:
+            values.append(kernel.quadratic_form(r, r, r[0]))
+    assert all(v.device.type == "meta" and v.dtype == torch.float32 for v in values)
+
+
+@pytest.mark.parametrize("action", EVERY.values(), ids=EVERY)
+def test_single_precision(action, monkeypatch):
+    monkeypatch.setattr(quotient, "CHUNK", 64)
+    x, y = points(action, 6, 7)
+    cost = quotient_cost(x.float(), y.float(), action)
+    assert cost.dtype == torch.float32
+    torch.testing.assert_close(cost.double(), quotient_cost(x, y, action), atol=2e-3, rtol=1e-4)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine")
+@pytest.mark.parametrize("action", EVERY.values(), ids=EVERY)
+def test_cuda_gives_the_same(action, monkeypatch):
+    monkeypatch.setattr(quotient, "CHUNK", 64)
+    x, y = (p.reshape(2, 8, action.dim) for p in points(action, 16, 16))
+    there = [p.cuda() for p in (x, y)]
+    cost = quotient_cost(*there, action)
+    assert cost.is_cuda
+    torch.testing.assert_close(cost.cpu(), quotient_cost(x, y, action), atol=1e-7, rtol=1e-9)
+    assert w1_batch(*there, action).cpu().tolist() == pytest.approx(w1_batch(x, y, action).tolist(), rel=1e-9)
+    one, other = (p[0] for p in there)
+    assert w1(one, other, action) == pytest.approx(w1(x[0], y[0], action), rel=1e-9)
+    assert regularised_divergence(one, other, action) == pytest.approx(
+        regularised_divergence(x[0], y[0], action), abs=1e-6
+    )
+    if action.images is not None:
+        assert w1_invariant_program(one, other, action) == pytest.approx(w1(x[0], y[0], action), rel=1e-8)
+    if action.images is not None or action.turns is not None:
+        expected = mmd_squared(x, y, action, 0.7)
+        torch.testing.assert_close(mmd_squared(*there, action, 0.7).cpu(), expected, atol=1e-12, rtol=1e-9)
 
 
 class TestBadInput:
@@ -279,6 +415,8 @@ class TestBadInput:
             regularised_divergence(self.x, self.x, turns(2), "js")
         with pytest.raises(ValueError, match="lipschitz must be positive"):
             regularised_divergence(self.x, self.x, turns(2), "kl", 0.0)
+        with pytest.raises(ValueError, match=r"x and y must have shape \(replicates, n, dim\)"):
+            regularised_batch(self.x, self.x, turns(2))
 
     def test_groups(self):
         for make in (lambda: turns(0), lambda: lattice(0, 2), lambda: radial(1), lambda: no_group(0)):

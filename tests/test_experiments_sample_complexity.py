@@ -1,5 +1,6 @@
 """Chapter *Sample complexity*: its measurements, and the controls that must fail."""
 
+import json
 import math
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 from lib.data import histology_patches
 from lib.divergences import w1_batch
 from lib.experiments import sample_complexity as chapter
+from lib.experiments import sample_complexity_at_scale as at_scale
 from lib.experiments import symmetric_images as images
 from lib.experiments import symmetric_mmd as mmd
 from lib.experiments import symmetric_regularised as regularised
@@ -87,7 +89,7 @@ def test_different_laws_have_the_stated_distance():
 @pytest.mark.parametrize("order", [1, 4, 32, math.inf])
 def test_ring_reach_against_a_sample(order):
     action = radial(2) if math.isinf(order) else (no_group(2) if order == 1 else turns(order))
-    x = mmd.ring(1, 2000, torch.Generator().manual_seed(0))[0]
+    x = mmd.ring(1, 1200, torch.Generator().manual_seed(0))[0]
     sampled, exact = mmd.kernel_reach(x, action, 0.26), mmd.ring_reach(order, 0.26)
     assert sampled.a == pytest.approx(exact.a, abs=0.01)
     assert sampled.mean == pytest.approx(exact.mean, abs=0.005)
@@ -123,6 +125,17 @@ def test_regularised():
         assert (values <= plane.transport[n] + 1e-9).all()
     low, high = plane.interval(50)
     assert low <= plane.difference <= high
+    orders = regularised.compare_orders("alpha2", 2, n=16, replicates=4)
+    assert sorted(orders.divergence) == [1, 4, 16, 64, 256]
+    assert abs(orders.difference) < 0.02
+    assert orders.slopes()[0] == pytest.approx(-0.5, abs=0.1)
+
+
+def test_independent_cases_side_by_side_give_the_same():
+    (first, *_), alone = mmd.measure_panels(8, n=16).values(), mmd.measure_panel(mmd.WIDTHS["2π/24"], 8, n=16)
+    assert np.array_equal(first.ratio, alone.ratio)
+    plan = [(0.2, 4, 20, 16, 8), (0.2, 64, 30, 16, 16), (0.1, 1, 20, 8, 16)]
+    assert mmd.check_laws(plan) == [mmd.check_law(*row) for row in plan]
 
 
 def test_real_images():
@@ -165,6 +178,92 @@ def test_slopes():
     value, low, high = bootstrap_slope({k: np.full(5, k**-0.7) for k in keys})
     assert value == pytest.approx(-0.7)
     assert low == pytest.approx(high)
+
+
+PARTS_QUICKLY = [part for part in at_scale.PARTS if part not in ("regularised", "images")]
+
+
+@pytest.mark.parametrize("part", PARTS_QUICKLY)
+def test_full_scale_runs_go_on_where_they_stopped(part, tmp_path, monkeypatch, capsys):
+    small, computed, true_compute = at_scale.Scale(0.0005, 128), [], at_scale._compute
+
+    def stop_after_three(path, task):
+        if len(computed) == 3:
+            raise KeyboardInterrupt
+        computed.append(task)
+        return true_compute(path, task)
+
+    monkeypatch.setattr(at_scale, "_compute", stop_after_three)
+    with pytest.raises(KeyboardInterrupt):
+        at_scale.run_part(part, tmp_path, small)
+    assert not (tmp_path / f"{part}.json").exists()
+    monkeypatch.setattr(at_scale, "_compute", lambda path, task: computed.append(task) or true_compute(path, task))
+    path = at_scale.run_part(part, tmp_path, small)
+    assert [(t.case, t.size) for t in computed] == [(t.case, t.size) for t in at_scale.tasks(part, small)]
+    assert min(t.replicates for t in computed) == 8
+    provenance = json.loads(path.read_text())
+    assert {"commit", "versions", "device", "seconds", "threads", "replicates", "summary"} <= set(provenance)
+    assert provenance["scale"] == {"share": 0.0005, "largest": 128}
+    assert not list(tmp_path.rglob(".*.npz.*")), "nothing half-written"
+    assert "n = 64" in capsys.readouterr().out
+
+
+def test_stored_pieces_are_what_the_experiments_compute(tmp_path, capsys):
+    scale = at_scale.Scale(0.0005, 128)
+    for part in PARTS_QUICKLY:
+        at_scale.run_part(part, tmp_path, scale)
+    capsys.readouterr()
+    stored = {c.name: c for c in at_scale.rates(tmp_path)}["d = 3"]
+    plan = {n: len(v) for n, v in stored.errors.items()}
+    assert list(plan) == [16, 32, 64, 128]
+    direct = chapter.transport_errors(*chapter.finite_cases()["d = 3"], plan, chapter.Settings().seeds)
+    assert all(np.array_equal(stored.errors[n], direct[n]) for n in plan)
+    assert stored.rate == corrected_rate(direct, 3, chapter.FIT_TO, chapter.TEST_FROM)
+    assert [g.name for g in at_scale.gains(tmp_path)] == ["d = 1", "d = 2", "d = 3", "d = 4"]
+    assert at_scale.gains(tmp_path)[0].slope == pytest.approx(-1, abs=0.1)
+    (disc,) = at_scale.discs(tmp_path).values()
+    assert list(disc.errors) == list(chapter.TURNS)
+    assert disc.errors[256].mean() == pytest.approx(disc.floor, rel=0.05)
+    panel = at_scale.panels(tmp_path)["2π/96", 64]
+    direct = mmd.measure_panel(mmd.WIDTHS["2π/96"], 8)
+    assert panel.ratio == pytest.approx(direct.ratio, rel=1e-12)
+
+
+def test_batches_keep_averages_and_their_errors():
+    values = np.random.default_rng(0).standard_normal((3, 5000))
+    batches = at_scale._batched(values)
+    assert batches.shape == (3, 100)
+    assert batches.mean(1) == pytest.approx(values.mean(1), abs=1e-12)
+    error = [v.std(axis=1, ddof=1) / math.sqrt(v.shape[1]) for v in (batches, values)]
+    assert error[0] == pytest.approx(error[1], rel=0.3)
+    assert at_scale._batched(values[:, :30]).shape == (3, 30)
+
+
+def test_bad_input_at_scale(tmp_path):
+    with pytest.raises(ValueError, match=r"no full-scale result rates\.json; make it with python -m"):
+        at_scale.load("rates", tmp_path)
+    with pytest.raises(ValueError, match="part must be one of"):
+        at_scale.tasks("everything", at_scale.Scale())
+    with pytest.raises(ValueError, match=r"share must be in \(0, 1\], got 0"):
+        at_scale.Scale(share=0.0)
+    with pytest.raises(ValueError, match="largest must be at least 128"):
+        at_scale.Scale(largest=16)
+
+
+def test_the_stored_results_keep_to_the_bounds():
+    """Those in the repository, which the chapter shows."""
+    for result in at_scale.rates():
+        assert max(map(abs, result.rate.interval)) < 0.02
+        assert max(result.errors) >= 512
+    for gain in at_scale.gains():
+        assert max(abs(end - gain.theory) for end in gain.interval) < 0.02
+    for panel in at_scale.panels().values():
+        assert panel.excess < 0.05 < panel.excess_without_reach
+        assert panel.plateau_factor() < 2
+    *several, one, steep = at_scale.duals()
+    assert max(abs(end) for c in several for end in c.interval()) < 0.02
+    assert steep.difference < one.difference < -0.02
+    assert min(curves.factors(n)[1] for curves in at_scale.curves() for n in curves.grouped) > 1
 
 
 def test_bad_input():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 from typing import Any
 
 import matplotlib
@@ -10,8 +11,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
+from matplotlib.colors import to_rgb
+from matplotlib.image import imread
 
-from lib.figures import image_grid, show, style
+from lib.figures import COLOURS, _png, image_grid, show, style
 
 TEXTS = {"label": "fig-line-1", "caption": "A line.\n It rises.", "alt": "A straight line that rises to the right."}
 
@@ -86,3 +89,13 @@ def test_image_grid(images: Any) -> None:
 def test_bad_grids(images: list, titles: list, columns: int) -> None:
     with pytest.raises(ValueError, match=r"images|columns"):
         image_grid(images, titles, columns=columns)
+
+
+def test_named_colours_mean_the_same_after_the_style_has_ended() -> None:
+    """A colour called C0 gets its meaning when it is drawn, which is after the ``with`` block."""
+    with style():
+        fig, ax = plt.subplots()
+        ax.set_axis_off()
+        ax.axhspan(0, 1, color="C0")
+    pixels = imread(io.BytesIO(_png(fig)))[..., :3].reshape(-1, 3)
+    assert (np.abs(pixels - to_rgb(COLOURS[0])).max(1) < 0.01).mean() > 0.5

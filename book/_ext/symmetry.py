@@ -76,7 +76,7 @@ class Api(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         """Return the sections."""
         package = importlib.import_module(self.arguments[0])
-        modules = [info for info in pkgutil.iter_modules(package.__path__) if not info.ispkg]
+        modules = [m for m in pkgutil.iter_modules(package.__path__) if not m.ispkg and m.name != "__main__"]
         return [self._section(f"{package.__name__}.{info.name}") for info in modules]
 
     def _section(self, module: str) -> nodes.section:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from lib.actions import natural, planar
 from lib.checks import check_choice, check_int
+from lib.device import default_device
 from lib.divergences import invariant_program, transport, w1_batch
 from lib.groups import Cyclic, Dihedral, Symmetric
 from lib.quotient import (
@@ -68,7 +69,8 @@ class Settings:
         else:
             plan = many if quotient_dim == 2 else {n: (2 * count) // 5 for n, count in many.items()}
         if self.scale == "paper":
-            plan = {n: 10 * count for n, count in plan.items()} | {1024: 160, 2048: 40}
+            large = dict.fromkeys((1024, 2048), 4000) if quotient_dim == 1 else {1024: 200, 2048: 40}
+            plan = {n: 10 * count for n, count in plan.items()} | large
         return {n: math.ceil(count / self.seeds) * self.seeds for n, count in plan.items()}
 
     @property
@@ -220,15 +222,27 @@ def transport_errors(
         for seed in range(seeds):
             generator = torch.Generator().manual_seed(10_000 * seed + n)
             share = math.ceil(count / seeds)
-            parts.append(w1_batch(sampler(share, n, generator), sampler(share, n, generator), action).numpy())
+            x, y = sampler(share, n, generator), sampler(share, n, generator)
+            parts.append(_distances(x, y, action))
         errors[n] = np.concatenate(parts)
     return errors
+
+
+def _distances(x: Tensor, y: Tensor, action: Isometries) -> np.ndarray:
+    """Return Wasserstein-1 distances of replicates; the costs are computed on the GPU where there is one."""
+    device = default_device()
+    return w1_batch(x.to(device), y.to(device), action).cpu().numpy()
 
 
 def convergence(name: str, action: Isometries, sampler: Sampler, settings: Settings) -> Convergence:
     """Measure errors against n and the corrected rate for one group."""
     errors = transport_errors(action, sampler, settings.replicates(action.quotient_dim), settings.seeds)
-    return Convergence(name, errors, corrected_rate(errors, action.quotient_dim, FIT_TO, TEST_FROM))
+    return convergence_of(name, errors, action.quotient_dim)
+
+
+def convergence_of(name: str, errors: dict[int, np.ndarray], q: int) -> Convergence:
+    """Return the rate of measured errors under the law of dimension q; means over batches of replicates do as well."""
+    return Convergence(name, errors, corrected_rate(errors, q, FIT_TO, TEST_FROM))
 
 
 def convergences(cases: dict[str, tuple[Isometries, Sampler]], settings: Settings) -> list[Convergence]:
@@ -262,35 +276,57 @@ SIDES = {1: (1, 4, 16, 64, 256), 2: (1, 2, 4, 8, 16), 3: (1, 2, 3, 4, 6), 4: (1,
 def lattice_gain(dim: int, settings: Settings, n: int = 64) -> Gain:
     """Measure the error under translations of the torus of orders up to 256, each with samples of its own."""
     count = (8000 if dim == 1 else 160) * settings.factor
-    errors = {}
-    for k in SIDES[dim]:
-        generator = torch.Generator().manual_seed(77 * k + dim)
-        x, y = (torch.rand(count, n, dim, dtype=torch.float64, generator=generator) for _ in range(2))
-        errors[k**dim] = w1_batch(x, y, lattice(k, dim)).numpy()
+    return gain_of(dim, {side**dim: lattice_errors(dim, side, count, n) for side in SIDES[dim]})
+
+
+def lattice_errors(dim: int, side: int, count: int, n: int) -> np.ndarray:
+    """Return ``W^Σ(Q_n, P_n)`` of uniform samples of the torus under its translations by 1/side, ``count`` times."""
+    generator = torch.Generator().manual_seed(77 * side + dim)
+    x, y = (torch.rand(count, n, dim, dtype=torch.float64, generator=generator) for _ in range(2))
+    return _distances(x, y, lattice(side, dim))
+
+
+def gain_of(dim: int, errors: dict[int, np.ndarray]) -> Gain:
+    """Return the slope in the order of the group, with its bootstrap interval."""
     value, low, high = bootstrap_slope(errors)
     return Gain(f"d = {dim}", errors, -1 / dim, value, (low, high))
 
 
 @dataclass(frozen=True)
 class DiscGain:
-    """Errors under rotations of the disc against their number, and the floor that all rotations leave."""
+    """Errors under rotations of the disc against their number, and those that all rotations leave."""
 
     errors: dict[int, np.ndarray]
-    floor: float
-    slope: float
-    late_slope: float
+    all_rotations: np.ndarray
+
+    @property
+    def floor(self) -> float:
+        """Mean error that all rotations leave."""
+        return float(self.all_rotations.mean())
+
+    @property
+    def slope(self) -> float:
+        """Slope over all orders."""
+        return bootstrap_slope(self.errors)[0]
+
+    @property
+    def late_slope(self) -> float:
+        """Slope from 32 rotations on."""
+        return bootstrap_slope({order: values for order, values in self.errors.items() if order >= 32})[0]
 
 
-def disc_gain(
-    settings: Settings, n: int = 64, orders: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-) -> DiscGain:
-    """Measure the error under C_L for uniform points of the disc, the same samples for every L."""
+TURNS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+
+def disc_gain(settings: Settings, n: int = 64, orders: tuple[int, ...] = TURNS, count: int | None = None) -> DiscGain:
+    """Measure the error under C_L for uniform points of the disc, the same samples for every L.
+
+    ``count`` replicates; by default a hundred, or a thousand at the paper's scale.
+    """
     generator = torch.Generator().manual_seed(5)
-    x, y = (uniform_balls(2)(100 * settings.factor, n, generator) for _ in range(2))
-    errors = {order: w1_batch(x, y, turns(order)).numpy() for order in orders}
-    late = {order: values for order, values in errors.items() if order >= 32}
-    floor = float(w1_batch(x, y, radial(2)).mean())
-    return DiscGain(errors, floor, bootstrap_slope(errors)[0], bootstrap_slope(late)[0])
+    x, y = (uniform_balls(2)(count or 100 * settings.factor, n, generator) for _ in range(2))
+    errors = {order: _distances(x, y, turns(order)) for order in orders}
+    return DiscGain(errors, _distances(x, y, radial(2)))
 
 
 @dataclass(frozen=True)
@@ -318,6 +354,6 @@ def different_laws(settings: Settings, k: int = 4) -> DifferentLaws:
         cell = torch.floor(x[..., 0] * k)
         x = torch.stack([(cell + (x[..., 0] * k - cell) / 2) / k, x[..., 1]], -1)
         for target, group in ((plain, lattice(1, 2)), (grouped, lattice(k, 2))):
-            target[n] = (w1_batch(x, y, group) - distance).abs().numpy()
-        equal[n] = w1_batch(z, y, lattice(k, 2)).numpy()
+            target[n] = np.abs(_distances(x, y, group) - distance)
+        equal[n] = _distances(z, y, lattice(k, 2))
     return DifferentLaws(distance, plain, grouped, equal)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import torch
@@ -11,17 +12,20 @@ from torch import Tensor
 from lib.actions import pixels
 from lib.checks import check_choice, check_int
 from lib.data import digits, histology_patches
+from lib.device import default_device
 from lib.divergences import transport, w1_batch
 from lib.experiments.symmetric_mmd import SamplesSaved, samples_saved
 from lib.groups import Cyclic, Dihedral, FiniteGroup
-from lib.quotient import Isometries, linear, no_group
+from lib.quotient import linear, no_group
 
 IMAGES = ("digits", "histology")
+GROUPS = ("C4", "D4")
 SMALL = (25, 50, 100)
 LARGE = {"digits": (25, 50, 100, 200, 400, 800), "histology": (25, 50, 100, 200, 400)}
 REPLICATES = {"digits": 8, "histology": 60}  # the brightness of tissue varies much, and with it the error
 
 
+@cache
 def image_law(name: str, seed: int = 0) -> Tensor:
     """Return real images of 8 × 8 pixels as rows of 64 grey values.
 
@@ -47,7 +51,7 @@ def turned(images: Tensor, seed: int) -> Tensor:
 
 def image_group(name: str) -> FiniteGroup:
     """Return ``Cyclic(4)`` or ``Dihedral(4)`` by its name."""
-    return {"C4": Cyclic(4), "D4": Dihedral(4)}[check_choice("name", name, ("C4", "D4"))]
+    return {"C4": Cyclic(4), "D4": Dihedral(4)}[check_choice("name", name, GROUPS)]
 
 
 @dataclass(frozen=True)
@@ -96,27 +100,34 @@ def equivalent_size(curve: dict[int, float], error: float) -> float:
 
 
 def error_curves(
-    name: str, groups: tuple[str, ...] = ("C4", "D4"), replicates: int | None = None, seed: int = 0
+    name: str, groups: tuple[str, ...] = GROUPS, replicates: int | None = None, seed: int = 0
 ) -> list[ErrorCurves]:
     """Measure the error curves on one kind of images; samples are drawn without replacement and do not overlap."""
-    law = image_law(name, seed)
+    check_choice("name", name, IMAGES)
     count = check_int("replicates", REPLICATES[name] if replicates is None else replicates, minimum=2)
-    plain = _distances(law, no_group(64), {n: count if n < 400 else -(-count // 4) for n in LARGE[name]}, seed)
-    curves = []
-    for group in groups:
-        action = linear(pixels(image_group(group), 8))
-        grouped = _distances(law, action, dict.fromkeys(SMALL, 2 * count), seed + 1)
-        curves.append(ErrorCurves(name, group, int(action.order), plain, grouped))
-    return curves
+    plain, *grouped = (
+        {n: image_distances(name, group, n, r, seed) for n, r in plan(name, group, count).items()}
+        for group in (None, *groups)
+    )
+    pairs = zip(groups, grouped, strict=True)
+    return [ErrorCurves(name, group, image_group(group).order, plain, errors) for group, errors in pairs]
 
 
-def _distances(law: Tensor, action: Isometries, plan: dict[int, int], seed: int) -> dict[int, np.ndarray]:
-    values = {}
-    for n, count in plan.items():
-        generator = torch.Generator().manual_seed(1000 * seed + n)
-        rows = torch.stack([torch.randperm(len(law), generator=generator)[: 2 * n] for _ in range(count)])
-        values[n] = w1_batch(law[rows[:, :n]], law[rows[:, n:]], action).numpy()
-    return values
+def plan(name: str, group: str | None, count: int) -> dict[int, int]:
+    """Return sample sizes and replicates: up to large samples without a group, twice as many of small ones with it."""
+    if group is None:
+        return {n: count if n < 400 else -(-count // 4) for n in LARGE[name]}
+    return dict.fromkeys(SMALL, 2 * count)
+
+
+def image_distances(name: str, group: str | None, n: int, count: int, seed: int = 0) -> np.ndarray:
+    """Return Wasserstein-1 distances of ``count`` pairs of disjoint samples of n images, under a group or none."""
+    law = image_law(name, seed)
+    action = no_group(64) if group is None else linear(pixels(image_group(group), 8))
+    generator = torch.Generator().manual_seed(1000 * (seed + (group is not None)) + n)
+    rows = torch.stack([torch.randperm(len(law), generator=generator)[: 2 * n] for _ in range(count)])
+    x, y = (law[r].to(default_device()) for r in (rows[:, :n], rows[:, n:]))
+    return w1_batch(x, y, action).cpu().numpy()
 
 
 def false_symmetry(group: str = "D4", replicates: int = 8, seed: int = 0, target: int = 400) -> dict[int, float]:

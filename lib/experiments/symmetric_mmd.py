@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 
@@ -12,6 +14,7 @@ from scipy.special import i0e
 from torch import Tensor
 
 from lib.checks import check_int
+from lib.device import default_device
 from lib.orbit_kernels import KernelReach, check_bandwidth, kernel_reach, mmd_squared, orbit_kernel
 from lib.quotient import Isometries, check_action, turns
 
@@ -89,6 +92,11 @@ class Panel:
         return float((self.ratio * np.sqrt(self.orders))[1:].max() - 1)
 
     @property
+    def deviation(self) -> float:
+        """Largest distance of a measured ratio from the law, in standard errors (|Σ| > 1)."""
+        return float((np.abs(self.ratio - self.law) / np.maximum(self.ratio_error, 1e-300))[1:].max())
+
+    @property
     def onset(self) -> int:
         """Smallest order from which on the law is within 5 % of its limit."""
         return next(order for order, value in zip(self.orders, self.law) if value <= 1.05 * self.limit)
@@ -101,13 +109,29 @@ class Panel:
 
 def measure_panel(width: float, replicates: int, n: int = 64, seeds: int = 4) -> Panel:
     """Measure one panel: ``replicates`` pairs of samples of n points from the ring, the same for every order."""
+    return panel_of(width, panel_squares(width, replicates, n, seeds))
+
+
+def measure_panels(replicates: int, n: int = 64, seeds: int = 4) -> dict[str, Panel]:
+    """Return :func:`measure_panel` for the three kernel widths, two at a time."""
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        panels = pool.map(lambda width: measure_panel(width, replicates, n, seeds), WIDTHS.values())
+        return dict(zip(WIDTHS, panels, strict=True))
+
+
+def panel_squares(width: float, replicates: int, n: int = 64, seeds: int = 4) -> np.ndarray:
+    """Return squared MMDs of pairs of samples of the ring, shape ``(orders, replicates)``."""
     check_int("replicates", replicates, minimum=8)
-    squares = []
+    drawn = []
     for seed in range(seeds):
         generator = torch.Generator().manual_seed(4000 + seed)
-        x, y = (ring(math.ceil(replicates / seeds), n, generator) for _ in range(2))
-        squares.append(torch.stack([mmd_squared(x, y, turns(order), width) for order in ORDERS]).numpy())
-    square = np.concatenate(squares, 1)
+        drawn.append([ring(math.ceil(replicates / seeds), n, generator) for _ in range(2)])
+    x, y = (torch.cat(parts).to(default_device()) for parts in zip(*drawn, strict=True))
+    return torch.stack([mmd_squared(x, y, turns(order), width) for order in ORDERS]).cpu().numpy()
+
+
+def panel_of(width: float, square: np.ndarray) -> Panel:
+    """Return the panel of squared MMDs, shape ``(orders, replicates)``; means over batches of replicates do as well."""
     mean = square.mean(1)
     ratio = np.sqrt(mean / mean[0])
     # Delta method for the ratio of two means of the same replicates.
@@ -142,12 +166,18 @@ def check_law(width: float, order: int, replicates: int, n: int = 64, m: int = 6
     """Measure ``E MMD² = (1/n + 1/m)(E k^Σ(x,x) − E k^Σ(x,x′))`` on the ring; errors are of the root mean square."""
     generator = torch.Generator().manual_seed(6000 + seed)
     x, y = ring(replicates, n, generator), ring(replicates, m, generator)
-    square = mmd_squared(x, y, turns(order), width).numpy()
+    square = mmd_squared(*(p.to(default_device()) for p in (x, y)), turns(order), width).cpu().numpy()
     reach, alone = ring_reach(order, width), ring_reach(1, width)
     scale = 1 / n + 1 / m
     error = square.std(ddof=1) / math.sqrt(replicates) / square.mean() / 2
     closed, plain = (scale * (r.constant**2 - r.mean) for r in (reach, alone))
     return LawCheck(width, order, n, m, replicates, float(square.mean()), float(error), closed, plain)
+
+
+def check_laws(plan: Sequence[tuple[float, int, int, int, int]]) -> list[LawCheck]:
+    """Return :func:`check_law` for every row ``(width, order, replicates, n, m)``, two at a time."""
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        return list(pool.map(lambda row: check_law(*row), plan))
 
 
 @dataclass(frozen=True)

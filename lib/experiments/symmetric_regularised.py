@@ -8,7 +8,8 @@ import numpy as np
 import torch
 
 from lib.checks import check_choice
-from lib.divergences import KINDS, regularised_divergence, w1_batch
+from lib.divergences import KINDS, regularised_batch, w1_batch
+from lib.experiments.sample_complexity import SIDES
 from lib.quotient import lattice
 from lib.rates import slope
 
@@ -26,23 +27,23 @@ class Comparison:
         ``"alpha2"`` or ``"kl"``.
     dim : int
         Dimension of the torus.
-    side : int
-        The group holds the translations by 1/side.
+    side : int or None
+        The group holds the translations by 1/side; ``None`` where it varies.
     lipschitz : float
         L.
     divergence, transport : dict
-        Size → values over replicates, of D and of L·W1.
+        Sample size (where the group varies: its order) → values over replicates, of D and of L·W1.
     """
 
     kind: str
     dim: int
-    side: int
+    side: int | None
     lipschitz: float
     divergence: dict[int, np.ndarray]
     transport: dict[int, np.ndarray]
 
     def slopes(self) -> tuple[float, float]:
-        """Return the slopes of D and of L·W1 against n."""
+        """Return the slopes of D and of L·W1 against the sample size, or the order."""
         sizes = np.array(sorted(self.divergence), dtype=float)
         means = [np.array([v[int(n)].mean() for n in sizes]) for v in (self.divergence, self.transport)]
         return slope(sizes, means[0]), slope(sizes, means[1])
@@ -72,7 +73,7 @@ def compare(
     Parameters
     ----------
     kind, lipschitz
-        As in :func:`~lib.divergences.regularised_divergence`.
+        As in :func:`~lib.divergences.regularised_batch`.
     dim, side
         Dimension of the torus, and the group.
     replicates
@@ -81,11 +82,30 @@ def compare(
         Seed of the samples.
     """
     check_choice("kind", kind, KINDS)
-    action, divergence, transport = lattice(side, dim), {}, {}
+    divergence, transport = {}, {}
     for n, count in (replicates or {16: 8, 32: 6, 64: 4, 128: 2}).items():
         generator = torch.Generator().manual_seed(8000 + 100 * seed + n)
-        x, y = (torch.rand(count, n, dim, dtype=torch.float64, generator=generator) for _ in range(2))
-        pairs = zip(x, y, strict=True)
-        divergence[n] = np.array([regularised_divergence(a, b, action, kind, lipschitz) for a, b in pairs])
-        transport[n] = lipschitz * w1_batch(x, y, action).numpy()
+        divergence[n], transport[n] = _both(kind, dim, side, lipschitz, count, n, generator)
     return Comparison(kind, dim, side, lipschitz, divergence, transport)
+
+
+def compare_orders(kind: str, dim: int, n: int = 32, replicates: int = 4, seed: int = 0) -> Comparison:
+    """Compute both at one sample size for translations of the torus of orders up to 256, each with its own samples.
+
+    The Lipschitz constant is one; the other parameters are those of :func:`compare`.
+    """
+    check_choice("kind", kind, KINDS)
+    divergence, transport = {}, {}
+    for side in SIDES[dim]:
+        generator = torch.Generator().manual_seed(9000 + 100 * seed + side)
+        order = side**dim
+        divergence[order], transport[order] = _both(kind, dim, side, 1.0, replicates, n, generator)
+    return Comparison(kind, dim, None, 1.0, divergence, transport)
+
+
+def _both(
+    kind: str, dim: int, side: int, lipschitz: float, count: int, n: int, generator: torch.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    x, y = (torch.rand(count, n, dim, dtype=torch.float64, generator=generator) for _ in range(2))
+    action = lattice(side, dim)
+    return regularised_batch(x, y, action, kind, lipschitz).numpy(), lipschitz * w1_batch(x, y, action).numpy()

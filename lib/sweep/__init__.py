@@ -10,7 +10,8 @@
 """
 
 from lib.sweep.driver import run
-from lib.sweep.specification import Specification, SweepError, load_specification
+from lib.sweep.plain import SweepError
+from lib.sweep.specification import Specification, load_specification
 from lib.sweep.store import Store
 from lib.sweep.table import collect, plot
 

@@ -13,7 +13,8 @@ import yaml
 
 from lib.sweep.driver import Outcome, default_folder
 from lib.sweep.driver import run as run_sweep
-from lib.sweep.specification import Sweep, SweepError, load_specification
+from lib.sweep.plain import SweepError, one_line, short
+from lib.sweep.specification import Sweep, load_specification
 from lib.sweep.store import Store
 from lib.sweep.table import clean as remove_records
 from lib.sweep.table import collect as make_table
@@ -38,9 +39,15 @@ def _bad_input_is_one_line(command: Callable[..., None]) -> Callable[..., None]:
     def wrapped(*args: Any, **kwargs: Any) -> None:
         try:
             command(*args, **kwargs)
-        except (SweepError, ValueError, TypeError) as error:
+        except SweepError as error:
             click.echo(f"error: {error}", err=True)
             sys.exit(2)
+        except OSError as error:  # the disk is full, or the folder is gone
+            click.echo(f"error: output: {one_line(error)}", err=True)
+            sys.exit(2)
+        except KeyboardInterrupt:
+            click.echo("\ninterrupted; what is finished is kept, and the same command goes on from there", err=True)
+            sys.exit(130)
 
     return wrapped
 
@@ -90,7 +97,7 @@ def plan(specification: Path, output: Path | None, workers: int) -> None:
 @_OUTPUT
 @click.option("--scheduler", metavar="tcp://HOST:PORT", help="Use a running Dask scheduler.")
 @click.option("--workers", type=click.IntRange(1), help="Local processes (default: one per core).")
-@click.option("--gpus", type=click.IntRange(0), default=0, help="GPUs per machine, one process on each.")
+@click.option("--gpus", type=click.IntRange(0), default=0, help="GPUs of this machine, one process on each.")
 @click.option("--first", type=click.IntRange(1), help="Run at most so many points, to learn how long one takes.")
 @click.option("--quiet", is_flag=True, help="No progress bar, for logs.")
 @_bad_input_is_one_line
@@ -182,7 +189,7 @@ def plot(
     for item in where:
         if "=" not in item:
             raise SweepError(f"where: must be NAME=VALUE, got {item!r}")
-    chosen = {name: yaml.safe_load(value) for name, _, value in (item.partition("=") for item in where)}
+    chosen = {name: _value(value) for name, _, value in (item.partition("=") for item in where)}
     figure = draw(sweep, make_table(sweep, store), x, y, by, chosen, log)
     target = to or store.folder / "plot.png"
     try:
@@ -204,6 +211,13 @@ def clean(specification: Path, output: Path | None, everything: bool, yes: bool)
     if everything and not yes:
         click.confirm(f"Remove all records in {store.folder}?", abort=True)
     click.echo(f"removed {remove_records(sweep, store, everything)} files")
+
+
+def _value(text: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        raise SweepError(f"where: cannot read the value {short(text)}") from None
 
 
 def _print_plan(state: dict[str, Any], workers: int) -> None:

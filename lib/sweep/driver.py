@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lib.checks import check_int
-from lib.sweep.specification import Sweep, SweepError
-from lib.sweep.store import Store, point_keys
+from lib.sweep.plain import SweepError, one_line
+from lib.sweep.specification import Sweep
+from lib.sweep.store import Store, code_digest, point_keys
 from lib.sweep.worker import Task, execute_point
 
 _ANSWER = 10  # seconds that a scheduler has to answer
@@ -51,7 +51,8 @@ def run(
     workers
         The number of local processes; by default one per CPU core this process may use, or one per GPU.
     gpus
-        The number of GPUs of each machine, shared out one per process; 0 for none.
+        The number of GPUs of this machine to use, one process on each; with 0 the points run on the CPU, unless
+        ``SYMMETRY_DEVICE`` names another device. The workers of a running scheduler have their own environment.
     first
         Run at most so many points.
     report
@@ -62,31 +63,48 @@ def run(
     Raises
     ------
     SweepError
-        Another process runs this sweep, or the scheduler does not answer.
+        A number is out of range, another process runs this sweep, or the scheduler does not answer.
     """
-    if workers is not None:
-        check_int("workers", workers)
-    if first is not None:
-        check_int("first", first)
-    check_int("gpus", gpus, minimum=0)
-    spec, keys = sweep.specification, point_keys(sweep)
+    _check_numbers(scheduler, workers, gpus, first)
+    spec, code = sweep.specification, code_digest(sweep.notebook)
+    keys, gpu = point_keys(sweep, code), None if scheduler else gpus > 0
     with store.lock():
         store.sweep_up()
         waiting = [key for key in keys if (store.read(key) or {}).get("state") != "finished"]
         before = len(keys) - len(waiting)
         tasks = [
-            Task(key, keys[key], sweep.notebook, store.folder, spec.limit, spec.retries, gpus)
+            Task(key, keys[key], sweep.notebook, store.folder, spec.limit, spec.retries, gpu, code)
             for key in waiting[:first]
         ]
         failures = []
         if tasks:
             with _cluster(scheduler, workers or gpus or None) as client:
                 report(f"dashboard: {client.dashboard_link}")
+                if not client.nthreads():
+                    report("no worker has joined the scheduler yet; waiting for one")
                 for record in _progress(_records(client, tasks, store), len(tasks), quiet):
                     if record["state"] == "failed":
                         failures.append(record)
                         report(f"failed: {keys[record['key']].label}: {record['error']}")
     return Outcome(len(keys), before, len(tasks) - len(failures), failures)
+
+
+def _check_numbers(scheduler: str | None, workers: int | None, gpus: int, first: int | None) -> None:
+    """Refuse numbers out of range, and local choices for a cluster that exists already."""
+    for name, value, least in (("workers", workers, 1), ("gpus", gpus, 0), ("first", first, 1)):
+        if value is not None and (not isinstance(value, int) or value < least):
+            raise SweepError(f"{name}: must be an integer of at least {least}, got {value!r}")
+    if scheduler and (workers or gpus):
+        name = "workers" if workers else "gpus"
+        raise SweepError(f"{name}: is for this machine; with a scheduler, its own workers decide")
+    if gpus:
+        import torch
+
+        present = torch.cuda.device_count()
+        if gpus > present or (workers or 1) > gpus:
+            raise SweepError(
+                f"gpus: {workers or gpus} processes need as many GPUs, got {min(gpus, present)} of {present}"
+            )
 
 
 def _records(client: Any, tasks: list[Task], store: Store) -> Iterator[dict[str, Any]]:
@@ -102,9 +120,9 @@ def _records(client: Any, tasks: list[Task], store: Store) -> Iterator[dict[str,
             continue
         problem = future.exception()
         killed = isinstance(problem, KilledWorker)
-        error = "its worker died again and again" if killed else f"{type(problem).__name__}: {problem}"
+        error = "its worker died again and again" if killed else f"{type(problem).__name__}: {one_line(problem)}"
         record = {"key": task.key, "parameters": task.point.parameters, "repeat": task.point.repeat}
-        record |= {"state": "failed", "error": " ".join(error.split()), "numbers": {}, "seconds": None}
+        record |= {"state": "failed", "error": error, "numbers": {}, "seconds": None}
         record |= {"device": None, "versions": {}, "attempts": None}
         store.write(record, None)
         yield record
@@ -114,36 +132,43 @@ def _records(client: Any, tasks: list[Task], store: Store) -> Iterator[dict[str,
 def _cluster(scheduler: str | None, workers: int | None) -> Iterator[Any]:
     """Connect to a scheduler, or start a local cluster of single-threaded processes for the time being."""
     import dask
+    from dask.system import CPU_COUNT
     from distributed import Client, LocalCluster
 
-    settings = {
-        "distributed.scheduler.worker-saturation": 1.0,  # a dying worker takes no waiting point with it
-    }
-    with dask.config.set(settings):
-        _configure_logging()
-        if scheduler is None:
-            count = workers or len(os.sched_getaffinity(0))
-            with (
-                LocalCluster(
-                    n_workers=count,
-                    threads_per_worker=1,
-                    processes=True,
-                    memory_limit=None,
-                    dashboard_address="127.0.0.1:0",
-                    host="127.0.0.1",
-                    silence_logs=50,
-                ) as cluster,
-                Client(cluster) as client,
-            ):
-                yield client
-            return
+    _configure_logging()
+    if scheduler is not None:
         try:
             client = Client(scheduler, timeout=_ANSWER)
         except (OSError, ValueError, TypeError) as error:
-            reason = " ".join(str(error).split())
-            raise SweepError(f"scheduler: no answer from {scheduler!r}: {reason}") from None
+            raise SweepError(f"scheduler: no answer from {scheduler!r}: {one_line(error)}") from None
         with client:
+            if any(threads > 1 for threads in client.nthreads().values()):
+                raise SweepError("scheduler: its workers must have one thread each (dask worker --nthreads 1)")
             yield client
+        return
+    with dask.config.set({"distributed.scheduler.worker-saturation": 1.0}):  # no point waits at a worker that may die
+        with _interrupts_stay_here():
+            cluster = LocalCluster(
+                n_workers=workers or CPU_COUNT,
+                threads_per_worker=1,
+                processes=True,
+                memory_limit=None,
+                dashboard_address="127.0.0.1:0",
+                host="127.0.0.1",
+                silence_logs=50,
+            )
+        with cluster, Client(cluster) as client:
+            yield client
+
+
+@contextmanager
+def _interrupts_stay_here() -> Iterator[None]:
+    """Keep Ctrl-C for the present thread: the threads and processes that are started meanwhile do not get it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _configure_logging() -> None:

@@ -11,20 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
+from lib.sweep.plain import SweepError, one_line, read_yaml, short
+
 BOOK = Path(__file__).resolve().parents[2] / "book"
-_TYPES = {"int": int, "float": float, "bool": bool, "str": str, "list": list, "tuple": tuple, "dict": dict}
+_TYPES = {"int": int, "float": float, "bool": bool, "str": str, "list": list, "dict": dict}
 _MOST_POINTS = 1_000_000
+_LONGEST = 1e7  # seconds
+_COLUMNS = frozenset({"key", "state", "repeat", "seconds", "attempts", "device", "error"})  # the table's own
 
 Positive = Annotated[int, Field(ge=1)]
 Ends = Annotated[list[float], Field(min_length=2, max_length=2)]
 Values = Annotated[list[Any], Field(min_length=1)]
-
-
-class SweepError(ValueError):
-    """A sweep that cannot be run as it is written; the message is one line that names the field."""
 
 
 class _Model(BaseModel):
@@ -53,6 +52,8 @@ class Distribution(_Model):
             raise ValueError(f"{name} needs a lower and a higher end, got {value}")
         if name == "log_uniform" and value[0] <= 0:
             raise ValueError(f"log_uniform needs positive ends, got {value}")
+        if name == "uniform" and not math.isfinite(value[1] - value[0]):
+            raise ValueError(f"uniform needs ends that are closer, got {value}")
         return self
 
     def draw(self, source: random.Random) -> Any:
@@ -104,12 +105,12 @@ class Specification(_Model):
     notebook: str
     title: str = ""
     parameters: dict[str, Any] = {}
-    grid: dict[str, Values] = {}
-    points: list[dict[str, Any]] = []
+    grid: Annotated[dict[str, Values], Field(min_length=1)] = {}
+    points: Annotated[list[dict[str, Any]], Field(min_length=1)] = []
     random: RandomDraws | None = None
-    seeds: Annotated[dict[str, Annotated[list[int], Field(min_length=1)]], Field(max_length=1)] = {}
+    seeds: Annotated[dict[str, Annotated[list[int], Field(min_length=1)]], Field(min_length=1, max_length=1)] = {}
     repeats: Positive = 1
-    limit: Annotated[float, Field(gt=0)] | None = None
+    limit: Annotated[float, Field(gt=0, le=_LONGEST)] | None = None
     retries: Annotated[int, Field(ge=0, le=100)] = 0
 
 
@@ -151,24 +152,18 @@ def load_specification(path: Path) -> Sweep:
     Raises
     ------
     SweepError
-        The file cannot be read or is not a specification; the notebook does not exist or has no typed parameters; a
-        parameter is unknown, of another type or given twice; a point occurs twice. One line, naming the field.
+        The file cannot be read or is not a specification; the notebook does not exist; a parameter is unknown, has no
+        type, has another type or is given twice; a point occurs twice. One line, naming the field.
     """
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise SweepError(f"specification: cannot read {path}: {_line(error)}") from None
-    except (yaml.YAMLError, ValueError) as error:
-        raise SweepError(f"specification: {path.name} is not YAML: {_line(error)}") from None
-    if not isinstance(content, dict):
-        raise SweepError(f"specification: {path.name} must hold a mapping of fields, got {type(content).__name__}")
+    content = read_yaml(path)
     try:
         specification = Specification.model_validate(content)
     except ValidationError as error:
         raise SweepError(_first_problem(error)) from None
     notebook = find_notebook(specification.notebook, path.parent)
-    _check_parameters(specification, read_parameters(notebook))
-    return Sweep(path.stem, specification, notebook, tuple(_check_duplicates(expand(specification))))
+    adapters = read_parameters(notebook)
+    _check_parameters(specification, adapters)
+    return Sweep(path.stem, specification, notebook, tuple(_check_duplicates(expand(specification), adapters)))
 
 
 def find_notebook(name: str, folder: Path) -> Path:
@@ -181,39 +176,40 @@ def find_notebook(name: str, folder: Path) -> Path:
     """
     chapters = {path.stem: path for path in sorted(BOOK.glob("*.ipynb"))}
     path = chapters.get(name) or (folder / name)
-    if path.suffix != ".ipynb" or not path.is_file():
-        raise SweepError(f"notebook: must be the path of an .ipynb file or one of {list(chapters)}, got {name!r}")
+    try:
+        found = path.suffix == ".ipynb" and path.is_file()
+    except OSError:  # a name that is too long, a folder that may not be read
+        found = False
+    if not found:
+        raise SweepError(f"notebook: must be the path of an .ipynb file or one of {list(chapters)}, got {short(name)}")
     return path.resolve()
 
 
-def read_parameters(notebook: Path) -> dict[str, TypeAdapter]:
+def read_parameters(notebook: Path) -> dict[str, TypeAdapter | None]:
     """Return the parameters of a notebook's ``parameters`` cell with validators of their types.
+
+    A parameter without a type, or with one that YAML or papermill cannot hold, has ``None``.
 
     Raises
     ------
     SweepError
-        The notebook cannot be read, or a parameter lacks a type, or has one that YAML cannot hold.
+        The notebook cannot be read.
     """
     from papermill import inspect_notebook
 
     try:
-        found = inspect_notebook(str(notebook))
+        found = inspect_notebook(braces(notebook))
     except Exception as error:  # papermill raises whatever its reader does
-        raise SweepError(f"notebook: cannot read {notebook.name}: {_line(error)}") from None
-    adapters = {}
-    for name, entry in found.items():
-        annotation = entry["inferred_type_name"]
-        try:
-            kind = eval(annotation, {"__builtins__": {}}, _TYPES | {"Literal": Literal})
-            if kind is None:
-                raise TypeError("no type is written there")
-            adapters[name] = TypeAdapter(kind, config=ConfigDict(strict=True, allow_inf_nan=False))
-        except Exception:
-            raise SweepError(
-                f"notebook: {notebook.name} gives its parameter {name} the type {annotation}; "
-                f"types made of {', '.join(_TYPES)} and Literal can be swept"
-            ) from None
-    return adapters
+        raise SweepError(f"notebook: cannot read {notebook.name}: {one_line(error)}") from None
+    return {name: _adapter(entry["inferred_type_name"]) for name, entry in found.items()}
+
+
+def _adapter(annotation: str) -> TypeAdapter | None:
+    try:
+        kind = eval(annotation, {"__builtins__": {}}, _TYPES | {"Literal": Literal})
+        return None if kind is None else TypeAdapter(kind, config=ConfigDict(strict=True, allow_inf_nan=False))
+    except Exception:  # whatever stands there, it is no type made of these
+        return None
 
 
 def expand(specification: Specification) -> Iterator[Point]:
@@ -224,18 +220,18 @@ def expand(specification: Specification) -> Iterator[Point]:
     SweepError
         More than a million points.
     """
+    axes = [[{name: value} for value in values] for name, values in specification.grid.items()]
+    seeds = [{name: value} for name, values in specification.seeds.items() for value in values] or [{}]
+    drawn = specification.random.count if specification.random else 1
+    count = math.prod(map(len, [*axes, specification.points or [{}], seeds])) * drawn * specification.repeats
+    if count > _MOST_POINTS:
+        raise SweepError(f"grid: {count} points are more than the {_MOST_POINTS} that one sweep may have")
     draws: list[dict[str, Any]] = [{}]
     if specification.random:
         source = random.Random(specification.random.seed)
         names = specification.random.draw
         draws = [{n: d.draw(source) for n, d in names.items()} for _ in range(specification.random.count)]
-    axes = [[{name: value} for value in values] for name, values in specification.grid.items()]
-    seeds = [{name: value} for name, values in specification.seeds.items() for value in values] or [{}]
-    factors = [*axes, specification.points or [{}], draws, seeds]
-    count = math.prod(map(len, factors)) * specification.repeats
-    if count > _MOST_POINTS:
-        raise SweepError(f"grid: {count} points are more than the {_MOST_POINTS} that one sweep may have")
-    for parts in itertools.product(*factors):
+    for parts in itertools.product(*axes, specification.points or [{}], draws, seeds):
         parameters = dict(specification.parameters)
         for part in parts:
             parameters |= part
@@ -243,7 +239,7 @@ def expand(specification: Specification) -> Iterator[Point]:
             yield Point(parameters, repeat)
 
 
-def _check_parameters(specification: Specification, adapters: dict[str, TypeAdapter]) -> None:
+def _check_parameters(specification: Specification, adapters: dict[str, TypeAdapter | None]) -> None:
     """Refuse parameters that the notebook lacks, values of another type, and names given in two places."""
     given: list[tuple[str, str, list[Any]]] = [("parameters", n, [v]) for n, v in specification.parameters.items()]
     given += [("grid", n, v) for n, v in specification.grid.items()]
@@ -255,44 +251,51 @@ def _check_parameters(specification: Specification, adapters: dict[str, TypeAdap
         given += [("random.draw", n, law.choice or [law.draw(source)]) for n, law in laws]
     places: dict[str, str] = {}
     for place, name, values in given:
-        field = f"{place}.{name}"
+        field = one_line(f"{place}.{name}")
         if name not in adapters:
             raise SweepError(f"{field}: the notebook has no such parameter; it has {list(adapters)}")
+        if adapters[name] is None:
+            raise SweepError(f"{field}: the notebook gives it no type made of {', '.join(_TYPES)} and Literal")
+        if name in _COLUMNS:
+            raise SweepError(f"{field}: the table has a column of its own with this name; rename the parameter")
         section = place.split(".")[0]
         if places.setdefault(name, section) != section:
             raise SweepError(f"{field}: the parameter is given in {places[name]} already")
         for value in values:
             try:
-                adapters[name].validate_python(value)
+                _fit(adapters[name], value)
             except ValidationError as error:
-                raise SweepError(f"{field}: {error.errors()[0]['msg']}, got {value!r}") from None
+                raise SweepError(f"{field}: {one_line(error.errors()[0]['msg'])}, got {short(value)}") from None
 
 
-def _check_duplicates(points: Iterator[Point]) -> Iterator[Point]:
+def _fit(adapter: TypeAdapter | None, value: Any) -> Any:
+    """Return a value of YAML as the type of a parameter (1 as 1.0 for a float)."""
+    assert adapter is not None  # checked with the names
+    return adapter.validate_json(json.dumps(value), strict=True)
+
+
+def _check_duplicates(points: Iterator[Point], adapters: dict[str, TypeAdapter | None]) -> Iterator[Point]:
+    """Yield the points with their values in the notebook's types; refuse one that occurs twice."""
     seen = set()
     for point in points:
+        point = Point({name: _fit(adapters[name], value) for name, value in point.parameters.items()}, point.repeat)
         text = json.dumps([point.parameters, point.repeat], sort_keys=True)
         if text in seen:
-            raise SweepError(f"points: {point.label} occurs twice; use repeats to run a point several times")
+            raise SweepError(f"points: {short(point.label)} occurs twice; use repeats to run a point several times")
         seen.add(text)
         yield point
 
 
 def _first_problem(error: ValidationError) -> str:
     first = error.errors(include_url=False, include_context=False)[0]
-    field = ".".join(str(part) for part in first["loc"]) or "specification"
+    field = one_line(".".join(str(part) for part in first["loc"]) or "specification")
     if first["type"] == "extra_forbidden":
         return f"{field}: there is no such field; the fields are {list(Specification.model_fields)}"
     if first["type"] == "missing":
         return f"{field}: this field is needed"
-    return f"{field}: {_line(first['msg'].removeprefix('Value error, '))}, got {_short(first['input'])}"
+    return f"{field}: {one_line(first['msg'].removeprefix('Value error, '))}, got {short(first['input'])}"
 
 
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
-
-
-def _line(error: object) -> str:
-    """Return a message as one line."""
-    return " ".join(str(error).split()) or type(error).__name__
+def braces(path: Path) -> str:
+    """Return a path for papermill, which reads what stands in braces as a parameter."""
+    return str(path).replace("{", "{{").replace("}", "}}")

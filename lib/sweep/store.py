@@ -6,16 +6,22 @@ import ast
 import hashlib
 import json
 import os
+import re
 import uuid
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
 from lib import __version__
-from lib.sweep.specification import Point, Sweep, SweepError
+from lib.sweep.plain import SweepError, one_line
+from lib.sweep.specification import Point, Sweep
 
 LIB = Path(__file__).resolve().parents[1]
+_OURS = re.compile(r"[0-9a-f]{20}\.(json|ipynb)")  # files of the folder that a point has, and what it leaves if killed
+_LEFT = re.compile(r"\..*\.[0-9a-f]{32}\.(tmp|ipynb)")
+_FIELDS = {"key", "state", "parameters", "repeat", "numbers", "seconds", "attempts", "device", "error", "versions"}
 
 
 class Store:
@@ -31,7 +37,7 @@ class Store:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder.resolve()
+        self.folder = Path(os.path.abspath(folder))
         self.points = self.folder / "points"
 
     def prepare(self) -> None:
@@ -47,8 +53,9 @@ class Store:
             probe = self.temporary("probe")
             probe.write_text("")
             probe.unlink()
-        except OSError as error:
-            raise SweepError(f"output: cannot write to {self.folder}: {error.strerror or error}") from None
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or one_line(error)
+            raise SweepError(f"output: cannot write to {self.folder}: {reason}") from None
 
     def lock(self) -> FileLock:
         """Return a lock held by the process that runs the sweep, freed by the system when that process ends.
@@ -64,15 +71,18 @@ class Store:
             lock.acquire(timeout=0)
         except Timeout:
             raise SweepError(f"output: another sweep is running in {self.folder}") from None
+        except (OSError, NotImplementedError) as error:  # no permission, or a file system without locks
+            raise SweepError(f"output: cannot lock {lock.lock_file}: {one_line(error)}") from None
         return lock
 
     def read(self, key: str) -> dict[str, Any] | None:
         """Return the record of a point, ``None`` if there is none."""
         try:
             record = json.loads((self.points / f"{key}.json").read_text(encoding="utf-8"))
-        except (FileNotFoundError, NotADirectoryError, json.JSONDecodeError):
+        except (OSError, ValueError):
             return None
-        return record if isinstance(record, dict) and record.get("key") == key else None
+        whole = isinstance(record, dict) and record.keys() >= _FIELDS and record["key"] == key
+        return record if whole else None
 
     def write(self, record: dict[str, Any], notebook: Path | None) -> None:
         """Store the record of a point, after its notebook if there is one."""
@@ -96,10 +106,18 @@ class Store:
 
     def sweep_up(self) -> int:
         """Remove what killed processes left behind; return the number of files."""
-        orphans = list(self.points.glob(".*"))
-        for orphan in orphans:
-            orphan.unlink(missing_ok=True)
-        return len(orphans)
+        return self._remove(path for path in self.points.iterdir() if _LEFT.fullmatch(path.name))
+
+    def forget(self, keep: set[str]) -> int:
+        """Remove the records and notebooks of all points but those to keep; return the number of files."""
+        ours = (path for path in self.points.iterdir() if _OURS.fullmatch(path.name))
+        return self._remove(path for path in ours if path.stem not in keep)
+
+    def _remove(self, paths: Iterable[Path]) -> int:
+        found = list(paths)
+        for path in found:
+            path.unlink(missing_ok=True)
+        return len(found)
 
     def _publish(self, temporary: Path, target: Path) -> None:
         with temporary.open("rb") as file:
@@ -107,14 +125,14 @@ class Store:
         os.replace(temporary, target)
 
 
-def point_keys(sweep: Sweep) -> dict[str, Point]:
+def point_keys(sweep: Sweep, code: str | None = None) -> dict[str, Point]:
     """Return the points of a sweep by their keys.
 
     The key is a SHA-256 of the point's parameters and repeat, of the notebook's code, of the code of every module of
     ``lib`` that the notebook imports, directly or not, and of the package's version. Change any of them and the point
-    is another one.
+    is another one. ``code`` is :func:`code_digest` of the notebook, if it is known.
     """
-    code = code_digest(sweep.notebook)
+    code = code or code_digest(sweep.notebook)
     keys = {}
     for point in sweep.points:
         content = [__version__, code, sorted(point.parameters.items()), point.repeat]

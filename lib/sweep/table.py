@@ -8,38 +8,44 @@ import statistics
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lib.sweep.specification import Sweep, SweepError
+from lib.sweep.plain import SweepError, short
+from lib.sweep.specification import Sweep
 from lib.sweep.store import Store, point_keys
 
 if TYPE_CHECKING:
     import pandas as pd
+
+TABLES = ("table.parquet", "table.csv")
+_LAST = ("seconds", "attempts", "device", "error")
 
 
 def collect(sweep: Sweep, store: Store) -> pd.DataFrame:
     """Return the table of all points that have run, in the order of the specification.
 
     Columns: ``key``, ``state``, the parameters, ``repeat``, every recorded number, ``seconds``, ``attempts``,
-    ``device``, ``error``, and the versions of Python, torch, NumPy and ``lib``. Lists and mappings are JSON texts.
+    ``device``, ``error``, and the versions of Python, torch, NumPy and ``lib``. Lists and mappings are JSON texts. A
+    number with the name of another column has ``recorded.`` before its name.
     """
     import pandas as pd
 
     rows, numbers = [], {}
+    taken = {"key", "state", "repeat", *_LAST, *sweep.specification.parameters, *sweep.swept}
     for key, point in point_keys(sweep).items():
         record = store.read(key)
         if record is None:
             continue
-        numbers |= dict.fromkeys(record["numbers"])
+        recorded = {f"recorded.{n}" if n in taken else n: value for n, value in record["numbers"].items()}
+        numbers |= dict.fromkeys(recorded)
         row = {"key": key, "state": record["state"]} | {n: _plain(v) for n, v in point.parameters.items()}
-        row |= {"repeat": point.repeat} | record["numbers"]
-        row |= {name: record[name] for name in ("seconds", "attempts", "device", "error")}
+        row |= {"repeat": point.repeat} | recorded | {name: record[name] for name in _LAST}
         rows.append(row | {f"version.{name}": value for name, value in record["versions"].items()})
     frame = pd.DataFrame(rows)
     tail = [c for c in frame.columns if c in _LAST or c.startswith("version.")]
     head = [c for c in frame.columns if c not in numbers and c not in tail]
+    for name in frame.columns.intersection([*sweep.specification.parameters, *sweep.swept]):
+        if frame[name].dropna().map(type).nunique() > 1 and frame[name].dtype == object:
+            frame[name] = frame[name].map(json.dumps, na_action="ignore")  # a column of texts and numbers
     return frame[head + list(numbers) + tail] if rows else frame
-
-
-_LAST = ("seconds", "attempts", "device", "error")
 
 
 def write_table(frame: pd.DataFrame, store: Store) -> list[Path]:
@@ -48,7 +54,7 @@ def write_table(frame: pd.DataFrame, store: Store) -> list[Path]:
     parquet = io.BytesIO()
     frame.to_parquet(parquet, index=False)
     text = frame.to_csv(index=False).encode()
-    return [store.replace("table.parquet", parquet.getvalue()), store.replace("table.csv", text)]
+    return [store.replace(name, content) for name, content in zip(TABLES, (parquet.getvalue(), text), strict=True)]
 
 
 def plan(sweep: Sweep, store: Store, workers: int = 1) -> dict[str, Any]:
@@ -75,13 +81,11 @@ def clean(sweep: Sweep, store: Store, everything: bool = False) -> int:
     """
     with store.lock():
         removed = store.sweep_up()
-        keep = set() if everything else set(point_keys(sweep))
-        files = [path for path in store.points.iterdir() if path.stem not in keep]
-        if everything:
-            files += [path for path in store.folder.glob("table.*") if path.is_file()]
-        for path in files:
-            path.unlink(missing_ok=True)
-    return removed + len(files)
+        removed += store.forget(set() if everything else set(point_keys(sweep)))
+        for name in TABLES if everything else ():
+            removed += (store.folder / name).exists()
+            (store.folder / name).unlink(missing_ok=True)
+    return removed
 
 
 def plot(
@@ -128,9 +132,12 @@ def plot(
         if name is not None and (name not in frame or (option != "by" and not is_numeric_dtype(frame[name]))):
             numeric = [c for c in frame.columns if is_numeric_dtype(frame[c])]
             raise SweepError(f"{option}: must be a column of numbers, one of {numeric}, got {name!r}")
+    frame = frame.dropna(subset=[x, y])
+    if frame.empty:
+        raise SweepError(f"y: no point that is left has both {x} and {y}")
     for name in sweep.swept:
-        if name not in (x, by, *sweep.specification.seeds) and frame[name].nunique() > 1:
-            raise SweepError(f"where: {name} varies too; choose one of {sorted(frame[name].unique().tolist())}")
+        if name not in (x, by, *sweep.specification.seeds) and frame[name].nunique(dropna=False) > 1:
+            raise SweepError(f"where: {name} varies too; choose one of {_values(frame[name])}")
     if log not in ("", "x", "y", "xy", "yx"):
         raise SweepError(f"log: must be x, y or xy, got {log!r}")
     with style():
@@ -152,15 +159,21 @@ def _select(frame: pd.DataFrame, where: dict[str, Any]) -> pd.DataFrame:
     for name, value in where.items():
         if name not in frame:
             raise SweepError(f"where: there is no column {name!r}")
-        kept = frame[frame[name] == value]
+        kept = frame[frame[name].isna() if value is None else frame[name] == _plain(value)]
         if kept.empty:
-            raise SweepError(f"where: no point has {name}={value!r}; it takes {sorted(frame[name].unique().tolist())}")
+            raise SweepError(f"where: no point has {name}={short(value)}; it takes {_values(frame[name])}")
         frame = kept
     return frame
 
 
 def _scale(logarithmic: bool) -> str:
     return "log" if logarithmic else "linear"
+
+
+def _values(column: pd.Series) -> str:
+    """Return the values of a column in one line, at most ten of them."""
+    values = [None if value != value else value for value in column.drop_duplicates().tolist()]
+    return f"{values[:10]}" + (f" and {len(values) - 10} more" if len(values) > 10 else "")
 
 
 def _plain(value: Any) -> Any:

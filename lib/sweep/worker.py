@@ -9,14 +9,15 @@ import os
 import platform
 import time
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from lib import __version__, results
-from lib.evidence import MIME_TYPE as EVIDENCE
-from lib.sweep.specification import Point
-from lib.sweep.store import Store
+from lib.sweep.plain import one_line
+from lib.sweep.specification import Point, braces
+from lib.sweep.store import Store, code_digest
 
 _VERSIONS = ("torch", "numpy")
 
@@ -31,9 +32,11 @@ class Task:
         Seconds allowed from the first cell to the last, or ``None``.
     retries
         How often a failed execution is repeated.
-    gpus
-        The number of GPUs that the workers of one machine share, one process per device; 0 leaves the choice of the
-        device to the notebook.
+    gpu
+        Whether each worker has a GPU of its own, the one with the worker's number; ``False`` means the CPU unless
+        ``SYMMETRY_DEVICE`` says otherwise; ``None`` leaves the device to the worker's environment.
+    code
+        The digest of the code that the key stands for; a point that ran with other code has failed.
     """
 
     key: str
@@ -42,7 +45,8 @@ class Task:
     folder: Path
     limit: float | None = None
     retries: int = 0
-    gpus: int = 0
+    gpu: bool | None = None
+    code: str | None = None
 
 
 def execute_point(task: Task) -> dict[str, Any]:
@@ -74,14 +78,16 @@ def _attempt(task: Task, output: Path) -> dict[str, Any]:
     error, numbers = None, {}
     try:
         notebook = execute_notebook(
-            str(task.notebook),
-            str(output),
+            braces(task.notebook),
+            braces(output),
             task.point.parameters,
             cwd=str(task.notebook.parent),
             progress_bar=False,
             kernel_manager_class=own_kernel_manager(),
             timeout_func=_deadline(task.limit),
         )
+        if task.code is not None and code_digest(task.notebook) != task.code:
+            raise RuntimeError("the notebook or a module that it imports is not what the sweep began with")
         numbers = read_numbers(notebook)
     except PapermillExecutionError as problem:
         error = f"cell {problem.exec_count}: {problem.ename}: {_line(problem.evalue)}"
@@ -99,6 +105,8 @@ def read_numbers(notebook: Any) -> dict[str, float]:
     ``ID.check.control`` the control value closest to the bound; ``ID.holds`` is 1 or 0. Results recorded by
     :func:`lib.results.record` have their own names.
     """
+    from lib.evidence import MIME_TYPE as EVIDENCE
+
     outputs = [o for c in notebook["cells"] if c["cell_type"] == "code" for o in c["outputs"]]
     numbers: dict[str, float] = {}
     for data in (output.get("data", {}) for output in outputs):
@@ -139,19 +147,29 @@ def _prepare(task: Task) -> None:
 
     os.environ.update(KERNEL_ENVIRONMENT)
     logging.getLogger("papermill").setLevel(logging.CRITICAL)  # the record tells what happened
-    if task.gpus:
+    if task.gpu:
         from distributed import get_worker
 
-        os.environ["SYMMETRY_DEVICE"] = f"cuda:{int(get_worker().name) % task.gpus}"
+        os.environ["SYMMETRY_DEVICE"] = f"cuda:{get_worker().name}"
+    elif task.gpu is False:
+        os.environ.setdefault("SYMMETRY_DEVICE", "cpu")
 
 
 def _circumstances() -> dict[str, Any]:
-    from lib.device import default_device, describe_device
-
     versions = {name: version(name).split("+")[0] for name in _VERSIONS}
     versions |= {"python": platform.python_version(), "lib": __version__}
-    return {"device": describe_device(default_device()), "versions": versions}
+    return {"device": _device(), "versions": versions}
+
+
+@cache
+def _device() -> str:
+    if os.environ.get("SYMMETRY_DEVICE") == "cpu":  # known without torch, which takes its time to import
+        return f"cpu ({platform.machine()})"
+    from lib.device import default_device, describe_device
+
+    return describe_device(default_device())
 
 
 def _line(error: object) -> str:
-    return json.dumps(" ".join(str(error).split())[:300], ensure_ascii=False)[1:-1]
+    text = one_line(error)[:300].encode("utf-8", "backslashreplace").decode()
+    return json.dumps(text, ensure_ascii=False)[1:-1]

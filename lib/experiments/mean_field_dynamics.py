@@ -1,0 +1,251 @@
+"""Chapter *Mean-field dynamics*: settings, and the grid at large N with stored results.
+
+The setting is in :mod:`~lib.experiments.mean_field_source`, the grid and its controls in
+:mod:`~lib.experiments.mean_field_grid`.
+
+Large N, from the command line (stop it at any time; started again, it goes on)::
+
+    python -m lib.experiments.mean_field_dynamics --particles 1000 --out data/results/mean_field
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import platform
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lib import __version__
+from lib.checks import check_choice, check_float, check_int
+from lib.device import describe_device
+from lib.experiments.mean_field_grid import Ends, Table, measure, train_networks
+from lib.mean_field_descent import TRAININGS, Descent
+
+RESULTS = Path(__file__).resolve().parents[2] / "data" / "results" / "mean_field"
+LARGEST_CLOUD = 4000
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the chapter runs live.
+
+    Attributes
+    ----------
+    largest : int
+        Largest number of particles N, at least 20; the others are 5, 10, 20, … doubling.
+    seeds : int
+        Repetitions, at least 4.
+    time : float
+        T; training takes N·T steps.
+    workers : int
+        Trainings at the same time.
+    """
+
+    largest: int = 80
+    seeds: int = 10
+    time: float = 20.0
+    workers: int = 2
+
+    def __post_init__(self) -> None:
+        check_int("largest", self.largest, minimum=20)
+        check_int("seeds", self.seeds, minimum=4)
+        check_float("time", self.time, minimum=0.0)
+        check_int("workers", self.workers)
+
+    @property
+    def sizes(self) -> list[int]:
+        """The numbers of particles."""
+        return [5 * 2**k for k in range((self.largest // 5).bit_length())]
+
+    def run(self) -> tuple[dict[int, Ends], Table]:
+        """Train the whole grid; return the trained clouds and their distances, by N."""
+        descent, seeds = Descent(time=self.time), range(self.seeds)
+        ends = {n: train_networks(n, seeds, descent=descent, workers=self.workers) for n in self.sizes}
+        return ends, {n: measure(end) for n, end in ends.items()}
+
+
+def run_large(
+    count: int, seeds: int, folder: str | Path, dtype: str = "float32", schemes: Sequence[str] = TRAININGS
+) -> Path:
+    """Train the grid at one N seed by seed and scheme by scheme, and store its distances with their provenance.
+
+    Every trained cloud is stored at once in ``<folder>/parts`` (not kept under version control); a call with the same
+    settings goes on from there. The result is ``grid-<N>.json``, with some trained particles (network ``WI``,
+    ``arbitrary``, all seeds together) in ``cloud-<N>.npz``.
+
+    Parameters
+    ----------
+    count
+        N.
+    seeds
+        Repetitions.
+    folder
+        Where the result goes.
+    dtype
+        ``"float32"`` or ``"float64"``.
+    schemes
+        Some of ``TRAININGS``.
+
+    Returns
+    -------
+    Path
+        The JSON file.
+    """
+    check_int("count", count)
+    check_int("seeds", seeds)
+    kind = DTYPES[check_choice("dtype", dtype, DTYPES)]
+    folder = Path(folder)
+    _write(folder / "parts" / ".gitignore", b"*\n")
+    ends, seconds = {scheme: [] for scheme in schemes}, 0.0
+    for seed in range(seeds):
+        for scheme in schemes:
+            path = folder / "parts" / f"{_key(count, dtype)}-{count}-{scheme}-{seed:02d}.npz"
+            end, spent = _stored(path) or _compute(path, count, seed, scheme, kind)
+            ends[scheme].append(end)
+            seconds += spent
+            print(f"N = {count}, seed {seed + 1}/{seeds}, {scheme}: {spent:.1f} s", flush=True)
+    joined = {scheme: torch.cat(parts) for scheme, parts in ends.items()}
+    distances = measure(joined)
+    record = _provenance(count, seeds, dtype) | {
+        "seconds": round(seconds, 1),
+        "distances": {key: [[float(f"{v:.5g}") for v in row] for row in d.tolist()] for key, d in distances.items()},
+    }
+    clouds = {scheme: end[:, 0].flatten(0, 1)[:LARGEST_CLOUD].float().numpy() for scheme, end in joined.items()}
+    _save(folder / f"cloud-{count}.npz", **clouds)
+    target = folder / f"grid-{count}.json"
+    _write(target, (json.dumps(record, indent=1) + "\n").encode())
+    return target
+
+
+def load_large(folder: str | Path = RESULTS) -> tuple[Table, dict[int, dict[str, Any]]]:
+    """Return the stored tables by N, and their provenance.
+
+    Raises
+    ------
+    ValueError
+        There is none in the folder.
+    """
+    records = [json.loads(path.read_text(encoding="utf-8")) for path in Path(folder).glob("grid-*.json")]
+    if not records:
+        raise ValueError(f"folder must hold results grid-*.json; make them with python -m {__name__} --particles N")
+    records.sort(key=lambda record: record["particles"])
+    table = {
+        record["particles"]: {
+            key: torch.tensor(rows, dtype=torch.float64) for key, rows in record.pop("distances").items()
+        }
+        for record in records
+    }
+    return table, {record["particles"]: record for record in records}
+
+
+def load_cloud(count: int, scheme: str, folder: str | Path = RESULTS) -> Tensor:
+    """Return stored trained particles of the network ``("WI", "arbitrary")``, shape ``(n, 4)``, float64.
+
+    Raises
+    ------
+    ValueError
+        None are stored.
+    """
+    path = Path(folder) / f"cloud-{count}.npz"
+    if not path.is_file():
+        raise ValueError(f"no stored cloud {path.name}; make it with python -m {__name__} --particles {count}")
+    with np.load(path) as data:
+        return torch.from_numpy(data[check_choice("scheme", scheme, data.files)]).double()
+
+
+def _key(count: int, dtype: str) -> str:
+    """Hash what a trained cloud depends on besides seed and scheme."""
+    content = json.dumps([count, dtype, asdict(Descent()), __version__], sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()[:12]
+
+
+def _stored(path: Path) -> tuple[Tensor, float] | None:
+    if not path.is_file():
+        return None
+    with np.load(path) as data:
+        return torch.from_numpy(data["end"]), float(data["seconds"])
+
+
+def _compute(path: Path, count: int, seed: int, scheme: str, dtype: torch.dtype) -> tuple[Tensor, float]:
+    begin = time.perf_counter()
+    end = train_networks(count, [seed], [scheme], dtype=dtype, workers=1)[scheme]
+    seconds = time.perf_counter() - begin
+    _save(path, end=end.numpy(), seconds=np.array(seconds))
+    return end, seconds
+
+
+def _save(path: Path, **arrays: np.ndarray) -> None:
+    buffer = BytesIO()
+    np.savez_compressed(buffer, **arrays)
+    _write(path, buffer.getvalue())
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    with os.fdopen(handle, "wb") as stream:
+        stream.write(content)
+    os.chmod(temporary, 0o644)
+    os.replace(temporary, path)
+
+
+def _provenance(count: int, seeds: int, dtype: str) -> dict[str, Any]:
+    """Return what a reader needs to judge and repeat the run."""
+    versions = {"symmetry-measured": __version__, "python": platform.python_version()}
+    return {
+        "particles": count,
+        "seeds": seeds,
+        "descent": asdict(Descent()),
+        "dtype": dtype,
+        "device": describe_device("cpu"),
+        "threads": torch.get_num_threads(),
+        "commit": _commit(),
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "versions": versions | {"torch": torch.__version__, "numpy": np.__version__},
+    }
+
+
+def _commit() -> str:
+    """Return the git commit, marked when the package differs from it."""
+    try:
+        here = Path(__file__).parent
+        call = {"cwd": here, "capture_output": True, "text": True, "check": True}
+        commit = subprocess.run(["git", "rev-parse", "HEAD"], **call).stdout.strip()
+        changed = subprocess.run(["git", "status", "--porcelain", "--", here.parent], **call).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return f"{commit}{' with changes' if changed else ''}"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Train the source's grid at large N and store its distances."""
+    parser = argparse.ArgumentParser(prog="mean_field_dynamics", description=(main.__doc__ or "").strip())
+    parser.add_argument("--particles", type=int, required=True, nargs="+", metavar="N")
+    parser.add_argument("--out", type=Path, required=True, help="folder for results")
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--dtype", choices=DTYPES, default="float32")
+    parser.add_argument("--schemes", nargs="+", choices=TRAININGS, default=list(TRAININGS))
+    parser.add_argument("--threads", type=int, default=1)
+    given = parser.parse_args(arguments)
+    torch.set_num_threads(given.threads)
+    for count in given.particles:
+        print(run_large(count, given.seeds, given.out, given.dtype, given.schemes))
+
+
+if __name__ == "__main__":
+    main()

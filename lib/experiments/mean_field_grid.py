@@ -1,0 +1,227 @@
+"""Chapter *Mean-field dynamics*: the source's grid of trainings and its distances (claims M1, M5, M6, M7).
+
+One call trains seeds × teachers × initial laws for every scheme and one number of particles N; :func:`measure` turns
+the trained clouds into a table of distances, and :func:`slopes` gives their slopes in N. The controls break one
+assumption each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lib.checks import check_choice, check_int
+from lib.experiments.mean_field_source import (
+    NETWORKS,
+    TEACHERS,
+    gaussian,
+    orbit_starts,
+    source_unit,
+    starts,
+    teacher,
+)
+from lib.mean_field import project, symmetrise
+from lib.mean_field_descent import TRAININGS, Descent, TeacherData, train
+from lib.particle_distances import projection_rmd2, rmd2, sample_floor, squared_w2
+from lib.rates import bootstrap_slope
+
+PAIRS = (("DA", "FA"), ("vanilla", "DA"), ("DA", "EA"))
+Ends = dict[str, Tensor]
+Table = dict[int, dict[str, Tensor]]
+
+
+def train_networks(
+    count: int,
+    seeds: Sequence[int],
+    schemes: Sequence[str] = TRAININGS,
+    descent: Descent | None = None,
+    dtype: torch.dtype = torch.float64,
+    workers: int = 2,
+) -> Ends:
+    """Train the source's six networks (teachers × initial laws) for all seeds by every scheme.
+
+    Runs from a strongly invariant law have projected noise.
+
+    Parameters
+    ----------
+    count
+        N.
+    seeds
+        Seeds; each has its own students, data and noise, the same for all schemes.
+    schemes
+        Some of ``TRAININGS``.
+    descent
+        Settings of SGD; default the source's.
+    dtype
+        Type of the computation.
+    workers
+        Schemes trained at the same time.
+
+    Returns
+    -------
+    dict of str to Tensor
+        For every scheme the trained particles, shape ``(seeds, 6, N, 4)``, networks in the order of ``NETWORKS``.
+    """
+    unit, start = source_unit(), starts(check_int("count", count), seeds).to(dtype)
+    data = TeacherData(unit, [teacher(kind) for _, kind in NETWORKS])
+    projected = [law == "SI" for law, _ in NETWORKS]
+    for scheme in schemes:
+        check_choice("schemes", scheme, TRAININGS)
+
+    def one(scheme: str) -> Tensor:
+        return train(unit, scheme, start, data, descent or Descent(), seeds, projected=projected).end
+
+    with ThreadPoolExecutor(check_int("workers", workers)) as pool:
+        return dict(zip(schemes, pool.map(one, schemes), strict=True))
+
+
+def measure(ends: Ends) -> dict[str, Tensor]:
+    """Return the distances of one grid, a row per seed (or pair of seeds) and a column per teacher.
+
+    ``weak/<scheme>``: RMD² to the symmetrised law, from a weakly invariant start. ``strong/<scheme>``: RMD² to the
+    projected law, from a strongly invariant start. ``<law>/<a>-<b>``: RMD² between two schemes, from a start of that
+    law. ``independent/<law>/<scheme>``: W2 between the runs of seeds 0 and 1, 2 and 3, and so on.
+    """
+    unit, half, table = source_unit(), len(TEACHERS), {}
+    for scheme, end in ends.items():
+        free, fixed = end[:, :half], end[:, half:]
+        table[f"weak/{scheme}"] = rmd2(free, symmetrise(free, unit.parameters))
+        table[f"strong/{scheme}"] = projection_rmd2(fixed, unit.fixed)
+        paired = end[: len(end) // 2 * 2]
+        for law, part in (("WI", paired[:, :half]), ("SI", paired[:, half:])):
+            table[f"independent/{law}/{scheme}"] = squared_w2(part[0::2], part[1::2]).sqrt()
+    for a, b in PAIRS:
+        if a in ends and b in ends:
+            table[f"WI/{a}-{b}"] = rmd2(ends[a][:, :half], ends[b][:, :half])
+            table[f"SI/{a}-{b}"] = rmd2(ends[a][:, half:], ends[b][:, half:])
+    return table
+
+
+def symmetry_floor(sizes: Sequence[int], repeats: int = 20) -> Tensor:
+    """Return RMD² between N independent particles of the initial law and their symmetrisation, (sizes, repeats)."""
+    parameters = source_unit().parameters
+    generator = torch.Generator().manual_seed(1)
+    return sample_floor(gaussian, sizes, repeats, generator, lambda points: symmetrise(points, parameters))
+
+
+def pooled_floor(cloud: Tensor, sizes: Sequence[int], repeats: int = 20) -> Tensor:
+    """Return W2 between two independent samples of N from a trained law, represented by a large cloud.
+
+    Parameters
+    ----------
+    cloud
+        Particles of all seeds together, shape ``(n, d)``, n at least twice the largest N.
+    sizes
+        The N.
+    repeats
+        Repetitions for each N.
+
+    Returns
+    -------
+    Tensor
+        Shape ``(sizes, repeats)``.
+    """
+    generator = torch.Generator().manual_seed(2)
+    if len(cloud) < 2 * max(sizes):
+        raise ValueError(f"cloud must hold at least {2 * max(sizes)} particles, got {len(cloud)}")
+    rows = []
+    for size in sizes:
+        picks = [torch.randperm(len(cloud), generator=generator)[: 2 * size] for _ in range(repeats)]
+        clouds = cloud[torch.stack(picks)].unflatten(1, (2, size))
+        rows.append(squared_w2(clouds[:, 0], clouds[:, 1]).sqrt())
+    return torch.stack(rows)
+
+
+@dataclass(frozen=True)
+class Slope:
+    """Slope of log mean distance against log N with its 95 % bootstrap interval over the runs."""
+
+    value: float
+    low: float
+    high: float
+
+
+def slopes(table: Mapping[int, Mapping[str, Tensor]], key: str, resamples: int = 400) -> list[Slope]:
+    """Return one slope per column of ``table[N][key]``, over all N of the table."""
+    columns = next(iter(table.values()))[key].shape[1]
+    samples = [{n: row[key][:, j].numpy() for n, row in table.items()} for j in range(columns)]
+    return [Slope(*bootstrap_slope(column, resamples)) for column in samples]
+
+
+def mean_interval(values: Tensor, resamples: int = 1000) -> tuple[float, float]:
+    """Return the 95 % bootstrap interval of a mean."""
+    generator = torch.Generator().manual_seed(3)
+    picks = torch.randint(len(values), (resamples, len(values)), generator=generator)
+    low, high = values[picks].mean(1).quantile(torch.tensor([0.025, 0.975], dtype=values.dtype)).tolist()
+    return low, high
+
+
+def exact_runs(
+    count: int, seeds: Sequence[int], scheme: str, noise: str = "images", temperature: float = 1e-6
+) -> Tensor:
+    """Return RMD² to the symmetrised law after training from a union of orbits, shape ``(seeds, teachers)``.
+
+    With exact group means (``DA``, ``FA``) and noise that is switched off (temperature 0) or moved along with the
+    images (``noise="images"``) the union of orbits stays one, whatever the teacher; with ``noise="plain"``, with
+    ``"DA-sampled"`` or with ``"vanilla"`` it does not.
+    """
+    unit = source_unit()
+    data = TeacherData(unit, [teacher(kind) for kind in TEACHERS])
+    descent = Descent(temperature=temperature)
+    end = train(unit, scheme, orbit_starts(count, seeds), data, descent, seeds, noise=noise).end
+    return rmd2(end, symmetrise(end, unit.parameters))
+
+
+def skew_teacher() -> Tensor:
+    """Return 1.5 (1 − P) applied to the arbitrary teacher: particles without any part in E^G."""
+    particles = teacher("arbitrary")
+    return 1.5 * (particles - project(particles, source_unit().parameters))
+
+
+def skew_control(sizes: Sequence[int], seeds: Sequence[int]) -> Table:
+    """Return distances where the risk is *not* invariant: free training under :func:`skew_teacher`.
+
+    Keys ``weak/vanilla`` and ``strong/vanilla`` as in :func:`measure`, one column.
+    """
+    unit, table = source_unit(), {}
+    data = TeacherData(unit, [skew_teacher()] * 2)
+    for size in sizes:
+        start = starts(size, seeds)[:, [0, len(TEACHERS)]]
+        end = train(unit, "vanilla", start, data, Descent(), seeds, projected=[False, True]).end
+        weak = rmd2(end[:, :1], symmetrise(end[:, :1], unit.parameters))
+        table[size] = {"weak/vanilla": weak, "strong/vanilla": projection_rmd2(end[:, 1:], unit.fixed)}
+    return table
+
+
+def lopsided_control(sizes: Sequence[int], seeds: Sequence[int]) -> Table:
+    """Return RMD² between DA and FA from a start that is *not* weakly invariant, key ``WI/DA-FA``, one column.
+
+    Students N((1, 0, 0, −1), 1/400), teacher :func:`skew_teacher`.
+    """
+    unit, table = source_unit(), {}
+    data, centre = TeacherData(unit, [skew_teacher()]), torch.tensor([1.0, 0.0, 0.0, -1.0], dtype=torch.float64)
+    for size in sizes:
+        start = 0.2 * starts(size, seeds)[:, :1] + centre
+        ends = [train(unit, scheme, start, data, Descent(), seeds).end for scheme in ("DA", "FA")]
+        table[size] = {"WI/DA-FA": rmd2(*ends)}
+    return table
+
+
+def heavy_control(sizes: Sequence[int], seeds: Sequence[int]) -> Table:
+    """Return W2 between independent runs from a start *without second moments*, key ``independent/WI/vanilla``.
+
+    Every Gaussian particle is divided by an independent uniform number, so that E‖z‖ is infinite; arbitrary teacher.
+    """
+    unit, table = source_unit(), {}
+    data = TeacherData(unit, [teacher("arbitrary")])
+    for size in sizes:
+        draws = [torch.Generator().manual_seed(30_000 + s) for s in seeds]
+        scale = torch.stack([torch.rand(1, size, 1, generator=g, dtype=torch.float64) for g in draws])
+        end = train(unit, "vanilla", starts(size, seeds)[:, :1] / scale, data, Descent(), seeds).end
+        end = end[: len(end) // 2 * 2]
+        table[size] = {"independent/WI/vanilla": squared_w2(end[0::2], end[1::2]).sqrt()}
+    return table

@@ -1,0 +1,385 @@
+"""Chapter *Sample complexity*: its experiments at full scale, piece by piece, and their stored results.
+
+From the command line (stop it at any time; started again, it goes on)::
+
+    python -m lib.experiments.sample_complexity_at_scale --out data/results/sample_complexity
+
+Every part gives ``<part>.npz``, arrays named ``case/size/field``, and ``<part>.json``, its provenance. Hundreds of
+replicates are stored as means over a hundred equal batches: all that averages and their intervals need.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from lib import __version__
+from lib.checks import check_choice, check_float, check_int
+from lib.device import default_device, describe_device
+from lib.experiments import sample_complexity as transport
+from lib.experiments import symmetric_images as images
+from lib.experiments import symmetric_mmd as mmd
+from lib.experiments import symmetric_regularised as dual
+from lib.quotient import Isometries
+
+RESULTS = Path(__file__).resolve().parents[2] / "data" / "results" / "sample_complexity"
+PARTS = ("rates", "gains", "kernels", "regularised", "images")
+BATCHES = 100
+
+# Sample size → replicates. Rates have theirs in Settings.replicates.
+LATTICE = {1: {64: 80_000}, 2: {64: 1600}, 3: {64: 1600}, 4: {64: 1600}}
+DISC = {64: 1000, 256: 200, 1024: 40}
+PANELS = {16: 4000, 64: 2500, 256: 300}
+DUAL = {16: 60, 32: 50, 64: 40, 128: 20, 256: 10}
+LINE = {16: 200, 32: 160, 64: 120, 128: 60, 256: 30}
+IMAGES = {"digits": 64, "histology": 480}
+
+# Kind, dimension, side of the lattice, Lipschitz constant.
+DUAL_CASES = [(kind, dim, 2, 1.0) for kind in ("alpha2", "kl") for dim in (2, 3, 4)]
+LINE_CASES = [("alpha2", 1, 1, 1.0), ("alpha2", 1, 1, 8.0)]
+
+Piece = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much of the full scale is run.
+
+    Attributes
+    ----------
+    share : float
+        Part of the replicates, in (0, 1]; at least eight of each are kept.
+    largest : int
+        Largest sample size, at least 128.
+    """
+
+    share: float = 1.0
+    largest: int = 2048
+
+    def __post_init__(self) -> None:
+        if not 0 < check_float("share", self.share) <= 1:
+            raise ValueError(f"share must be in (0, 1], got {self.share}")
+        check_int("largest", self.largest, minimum=128)
+
+    def plan(self, replicates: dict[int, int]) -> dict[int, int]:
+        """Return the replicates per sample size that are run."""
+        return {n: max(8, round(self.share * r)) for n, r in replicates.items() if n <= self.largest}
+
+
+@dataclass(frozen=True)
+class Task:
+    """One piece of a part: what it is called, its sample size, its replicates, and how to compute it."""
+
+    case: str
+    size: int
+    replicates: int
+    work: Callable[[], Piece]
+
+
+def tasks(part: str, scale: Scale) -> list[Task]:
+    """Return the pieces of one part, small samples first."""
+    makers = {"rates": _rates, "gains": _gains, "kernels": _kernels, "regularised": _regularised, "images": _images}
+    found = makers[check_choice("part", part, PARTS)]()
+    chosen = [(case, n, r, work) for case, plan, work in found for n, r in scale.plan(plan).items()]
+    return [Task(case, n, r, partial(work, n, r)) for case, n, r, work in sorted(chosen, key=lambda c: c[1])]
+
+
+Cases = list[tuple[str, dict[int, int], Callable[[int, int], Piece]]]
+
+
+def _rates() -> Cases:
+    settings = transport.Settings(scale="paper")
+
+    def work(case: tuple, n: int, count: int) -> Piece:
+        return {"errors": transport.transport_errors(*case, {n: count}, settings.seeds)[n]}
+
+    cases = _rate_cases().items()
+    return [(name, settings.replicates(case[0].quotient_dim), partial(work, case)) for name, case in cases]
+
+
+def _rate_cases() -> dict[str, tuple[Isometries, transport.Sampler]]:
+    return transport.finite_cases() | transport.infinite_cases()
+
+
+def _gains() -> Cases:
+    def torus(dim: int, n: int, count: int) -> Piece:
+        return {str(side**dim): transport.lattice_errors(dim, side, count, n) for side in transport.SIDES[dim]}
+
+    def disc(n: int, count: int) -> Piece:
+        gain = transport.disc_gain(transport.Settings(), n, count=count)
+        return {str(order): values for order, values in gain.errors.items()} | {"all": gain.all_rotations}
+
+    return [(f"d = {dim}", plan, partial(torus, dim)) for dim, plan in LATTICE.items()] + [("disc", DISC, disc)]
+
+
+def _kernels() -> Cases:
+    def work(width: float, n: int, count: int) -> Piece:
+        return {"squares": mmd.panel_squares(width, count, n)}
+
+    return [(f"width {k}", PANELS, partial(work, width)) for k, width in enumerate(mmd.WIDTHS.values())]
+
+
+def _regularised() -> Cases:
+    def work(case: tuple, n: int, count: int) -> Piece:
+        both = dual.compare(*case, replicates={n: count})
+        return {"divergence": both.divergence[n], "transport": both.transport[n]}
+
+    plans = [(case, DUAL) for case in DUAL_CASES] + [(case, LINE) for case in LINE_CASES]
+    return [(_dual_name(case), plan, partial(work, case)) for case, plan in plans]
+
+
+def _dual_name(case: tuple[str, int, int, float]) -> str:
+    kind, dim, _, lipschitz = case
+    return f"{kind}, d = {dim}, L = {lipschitz:g}"
+
+
+def _images() -> Cases:
+    def work(name: str, group: str | None, n: int, count: int) -> Piece:
+        return {"errors": images.image_distances(name, group, n, count)}
+
+    return [
+        (f"{name}, {group}", images.plan(name, group, IMAGES[name]), partial(work, name, group))
+        for name in images.IMAGES
+        for group in (None, *images.GROUPS)
+    ]
+
+
+# --- running ---------------------------------------------------------------------------------------------------------
+
+
+def run_part(part: str, folder: str | Path, scale: Scale | None = None) -> Path:
+    """Compute one part piece by piece and store the result with its provenance.
+
+    Every finished piece is stored at once in ``<folder>/parts``; a call with the same scale goes on from there.
+
+    Parameters
+    ----------
+    part
+        One of ``PARTS``.
+    folder
+        Where the results go.
+    scale
+        How much is run; by default everything.
+
+    Returns
+    -------
+    Path
+        The JSON file.
+    """
+    scale, folder, arrays, seconds = scale or Scale(), Path(folder), {}, 0.0
+    todo = tasks(part, scale)
+    _write(folder / "parts" / ".gitignore", b"*\n")
+    for number, task in enumerate(todo, start=1):
+        key = hashlib.sha256(f"{part}/{task.case}/{task.size}/{task.replicates}/{__version__}".encode()).hexdigest()
+        path = folder / "parts" / f"{part}-{key[:16]}.npz"
+        piece = _stored(path) or _compute(path, task)
+        seconds += float(piece.pop("seconds"))
+        arrays |= {f"{task.case}/{task.size}/{field}": values for field, values in piece.items()}
+        print(f"{part} {number}/{len(todo)}: {task.case}, n = {task.size}", flush=True)
+    buffer, target = BytesIO(), folder / f"{part}.json"
+    np.savez_compressed(buffer, **arrays)
+    _write(folder / f"{part}.npz", buffer.getvalue())
+    plan: dict[str, dict[str, int]] = {}
+    for task in todo:
+        plan.setdefault(task.case, {})[str(task.size)] = task.replicates
+    provenance = _provenance(part, scale) | {"seconds": round(seconds, 1), "replicates": plan}
+    _write(target, json.dumps(provenance, indent=1, ensure_ascii=False).encode())
+    provenance["summary"] = summary(part, folder)
+    _write(target, json.dumps(provenance, indent=1, ensure_ascii=False).encode())
+    return target
+
+
+def _stored(path: Path) -> Piece | None:
+    """Return a stored piece, if there is one."""
+    if not path.is_file():
+        return None
+    with np.load(path) as data:
+        return {key: data[key] for key in data.files}
+
+
+def _compute(path: Path, task: Task) -> Piece:
+    """Compute a piece, store it, and return it."""
+    start = time.perf_counter()
+    piece = {field: _batched(values) for field, values in task.work().items()}
+    piece["seconds"] = np.array(time.perf_counter() - start)
+    buffer = BytesIO()
+    np.savez_compressed(buffer, **piece)
+    _write(path, buffer.getvalue())
+    return piece
+
+
+def _batched(values: np.ndarray) -> np.ndarray:
+    """Return means over a hundred equal batches of the last axis, or the values where that is not possible."""
+    if values.shape[-1] % BATCHES:
+        return values
+    return values.reshape(*values.shape[:-1], BATCHES, -1).mean(-1)
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    with os.fdopen(handle, "wb") as stream:
+        stream.write(content)
+    os.chmod(temporary, 0o644)
+    os.replace(temporary, path)
+
+
+def _provenance(part: str, scale: Scale) -> dict[str, Any]:
+    """Return what a reader needs to judge and repeat the run."""
+    versions = {"symmetry-measured": __version__, "python": platform.python_version()}
+    packages = {p: sys.modules[p].__version__ for p in ("torch", "numpy", "scipy", "cvxpy") if p in sys.modules}
+    return {
+        "experiment": part,
+        "scale": asdict(scale),
+        "dtype": "float64",
+        "device": describe_device(default_device()),
+        "threads": torch.get_num_threads(),
+        "commit": _commit(),
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "versions": versions | packages,
+    }
+
+
+def _commit() -> str:
+    """Return the git commit, marked when the package differs from it."""
+    try:
+        here = Path(__file__).parent
+        call = {"cwd": here, "capture_output": True, "text": True, "check": True}
+        commit = subprocess.run(["git", "rev-parse", "HEAD"], **call).stdout.strip()
+        changed = subprocess.run(["git", "status", "--porcelain", "--", here.parent], **call).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return f"{commit}{' with changes' if changed else ''}"
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def load(part: str, folder: str | Path = RESULTS) -> tuple[dict[str, dict[int, Piece]], dict[str, Any]]:
+    """Return a stored part, ``case → sample size → field → values``, and its provenance.
+
+    Raises
+    ------
+    ValueError
+        There is none in the folder.
+    """
+    path = Path(folder) / f"{check_choice('part', part, PARTS)}.json"
+    if not path.is_file():
+        raise ValueError(f"no full-scale result {path.name}; make it with python -m {__name__} --parts {part}")
+    cases: dict[str, dict[int, Piece]] = {}
+    with np.load(path.with_suffix(".npz")) as data:
+        for name in data.files:
+            case, size, field = name.rsplit("/", 2)
+            cases.setdefault(case, {}).setdefault(int(size), {})[field] = data[name]
+    return cases, json.loads(path.read_text(encoding="utf-8"))
+
+
+def rates(folder: str | Path = RESULTS) -> list[transport.Convergence]:
+    """Return the stored errors against n with their rates: translations of the torus, then the infinite groups."""
+    stored, _ = load("rates", folder)
+    dims = {name: case[0].quotient_dim for name, case in _rate_cases().items()}
+    return [transport.convergence_of(name, _field(stored[name], "errors"), dim) for name, dim in dims.items()]
+
+
+def gains(folder: str | Path = RESULTS) -> list[transport.Gain]:
+    """Return the stored errors against the order of the translations of the torus."""
+    stored, _ = load("gains", folder)
+    return [transport.gain_of(dim, _by_order(stored[f"d = {dim}"][64])) for dim in LATTICE]
+
+
+def discs(folder: str | Path = RESULTS) -> dict[int, transport.DiscGain]:
+    """Return the stored errors against the number of rotations of the disc, for every sample size."""
+    stored, _ = load("gains", folder)
+    return {n: transport.DiscGain(_by_order(piece), piece["all"]) for n, piece in stored["disc"].items()}
+
+
+def panels(folder: str | Path = RESULTS) -> dict[tuple[str, int], mmd.Panel]:
+    """Return the stored panels of MMD by kernel width and sample size."""
+    stored, _ = load("kernels", folder)
+    named = zip(mmd.WIDTHS, stored.values(), strict=True)
+    return {(s, n): mmd.panel_of(mmd.WIDTHS[s], piece["squares"]) for s, sizes in named for n, piece in sizes.items()}
+
+
+def duals(folder: str | Path = RESULTS) -> list[dual.Comparison]:
+    """Return the stored regularised divergences beside transport: two dimensions and more, then the line."""
+    stored, _ = load("regularised", folder)
+    fields = ("divergence", "transport")
+    return [dual.Comparison(*c, *(_field(stored[_dual_name(c)], f) for f in fields)) for c in DUAL_CASES + LINE_CASES]
+
+
+def curves(folder: str | Path = RESULTS) -> list[images.ErrorCurves]:
+    """Return the stored error curves of real images."""
+    stored, _ = load("images", folder)
+    found = []
+    for name in images.IMAGES:
+        plain, *grouped = (_field(stored[f"{name}, {group}"], "errors") for group in (None, *images.GROUPS))
+        pairs = zip(images.GROUPS, grouped, strict=True)
+        found += [images.ErrorCurves(name, g, images.image_group(g).order, plain, errors) for g, errors in pairs]
+    return found
+
+
+def _field(sizes: dict[int, Piece], field: str) -> dict[int, np.ndarray]:
+    return {n: sizes[n][field] for n in sorted(sizes)}
+
+
+def _by_order(piece: Piece) -> dict[int, np.ndarray]:
+    return {int(order): piece[order] for order in sorted((k for k in piece if k != "all"), key=int)}
+
+
+def summary(part: str, folder: str | Path = RESULTS) -> dict[str, Any]:
+    """Return the numbers of a stored part that the chapter compares with theory."""
+    if part == "rates":
+        found = {c.name: asdict(c.rate) for c in rates(folder)}
+    elif part == "gains":
+        found = {
+            f"torus, {g.name}": {"slope": g.slope, "interval": g.interval, "theory": g.theory} for g in gains(folder)
+        }
+        found |= {f"disc, n = {n}": {"floor": d.floor, "late_slope": d.late_slope} for n, d in discs(folder).items()}
+    elif part == "kernels":
+        found = {
+            f"s = {s}, n = {n}": {"excess": p.excess, "furthest_from_law_in_standard_errors": p.deviation}
+            for (s, n), p in panels(folder).items()
+        }
+    elif part == "regularised":
+        found = {
+            _dual_name((c.kind, c.dim, c.side, c.lipschitz)): {"difference": c.difference, "interval": c.interval()}
+            for c in duals(folder)
+        }
+    else:
+        found = {f"{c.images}, {c.group}, n = {n}": c.factors(n) for c in curves(folder) for n in c.grouped}
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the chapter's experiments at full scale."""
+    parser = argparse.ArgumentParser(prog="sample_complexity_at_scale", description=(main.__doc__ or "").strip())
+    parser.add_argument("--parts", nargs="+", default=list(PARTS), choices=PARTS, metavar="PART", help=", ".join(PARTS))
+    parser.add_argument("--out", required=True, type=Path, help="folder for results")
+    parser.add_argument("--share", type=float, default=1.0, help="part of the replicates (default: all)")
+    parser.add_argument("--largest", type=int, default=2048, help="largest sample size (default: 2048)")
+    parser.add_argument("--threads", type=int, default=1)
+    given = parser.parse_args(arguments)
+    torch.set_num_threads(given.threads)
+    for part in given.parts:
+        print(run_part(part, given.out, Scale(given.share, given.largest)))
+
+
+if __name__ == "__main__":
+    main()

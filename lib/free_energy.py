@@ -1,0 +1,238 @@
+"""Training with a penalty and noise as the descent of one convex functional, for units with a single parameter.
+
+Wide networks trained by noisy gradient descent follow, in the limit, the Wasserstein gradient flow of
+
+    F(μ) = ½ E |Φ_μ(X) − Y|² + ½ τ ∫ z² dμ + β ∫ μ log μ,        Φ_μ(x) = ∫ σ(x, z) dμ(z),
+
+which is convex in μ (Maass, Fontbona 2024; Mei, Montanari, Nguyen 2018). Here z is real, so that a law is a vector of
+masses on a grid: the flow and the minimum can be computed to the last digits, without particles.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from scipy.spatial import KDTree
+from scipy.special import digamma
+from torch import Tensor
+
+from lib.checks import check_callable, check_float, check_int, check_tensor
+
+_TINY = 1e-300  # masses below this count as this much, where a logarithm is taken
+
+
+@dataclass(frozen=True, eq=False)
+class FreeEnergy:
+    """F(p) = ½ Σ_k w_k (Σ_i p_i σ(x_k, z_i) − y_k)² + ½ τ Σ_i p_i z_i² + β Σ_i p_i log(p_i / h) on a grid of cells.
+
+    A law is a tensor ``(..., n)`` of nonnegative masses with sum one, one for each cell; its density is p / h.
+
+    Attributes
+    ----------
+    unit : callable
+        σ: tensors x, z that broadcast to the unit's outputs.
+    x, y, weights : Tensor
+        Data and their probabilities, shape ``(K,)`` each.
+    grid : Tensor
+        Centres of cells of one width h, shape ``(n,)``.
+    penalty, temperature : float
+        τ and β, at least zero.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Data that do not fit together, probabilities that are negative or do not sum to one, a grid that is not
+        equidistant and increasing, negative τ or β, a unit of another shape.
+    """
+
+    unit: Callable[[Tensor, Tensor], Tensor]
+    x: Tensor
+    y: Tensor
+    weights: Tensor
+    grid: Tensor
+    penalty: float
+    temperature: float
+
+    def __post_init__(self) -> None:
+        check_callable("unit", self.unit)
+        check_tensor("x", self.x, (None,), inexact=True)
+        for name in ("y", "weights"):
+            check_tensor(name, getattr(self, name), (len(self.x),), inexact=True)
+        check_tensor("grid", self.grid, (None,), inexact=True)
+        for name in ("x", "y", "weights", "grid"):
+            if getattr(self, name).dtype != torch.float64 or getattr(self, name).ndim != 1:
+                got = f"{getattr(self, name).dtype} of shape {tuple(getattr(self, name).shape)}"
+                raise ValueError(f"{name} must be one row of float64 numbers, got {got}")
+        if bool((self.weights < 0).any()) or abs(float(self.weights.sum()) - 1) > 1e-9:
+            raise ValueError(f"weights must be probabilities, got numbers with sum {float(self.weights.sum()):.6g}")
+        gaps = self.grid.diff()
+        if len(gaps) < 2 or float(gaps[0]) <= 0 or float((gaps - gaps[0]).abs().max()) > 1e-9 * float(gaps[0]):
+            raise ValueError("grid must be equidistant and increasing, of at least three points")
+        check_float("penalty", self.penalty, minimum=0.0)
+        check_float("temperature", self.temperature, minimum=0.0)
+        check_tensor("unit(x, z)", self.features, (len(self.x), len(self.grid)))
+
+    @cached_property
+    def width(self) -> float:
+        """Width h of a cell."""
+        return float(self.grid[-1] - self.grid[0]) / (len(self.grid) - 1)
+
+    @cached_property
+    def features(self) -> Tensor:
+        """σ(x_k, z_i), shape ``(K, n)``."""
+        return self.unit(self.x[:, None], self.grid[None, :])
+
+    def residual(self, p: Tensor) -> Tensor:
+        """Return r_k = Φ_p(x_k) − y_k, shape ``(..., K)``: all that the data see of a law."""
+        return self.check_law("p", p) @ self.features.mT - self.y
+
+    def potential(self, residual: Tensor) -> Tensor:
+        """Return Σ_k w_k r_k σ(x_k, ·) + ½ τ z² on the grid, shape ``(..., n)``; plus β log p it is δF/δp."""
+        check_tensor("residual", residual, (len(self.x),), inexact=True)
+        return (self.weights * residual) @ self.features + 0.5 * self.penalty * self.grid**2
+
+    def energy(self, p: Tensor) -> Tensor:
+        """Return F(p), shape ``(...)``."""
+        risk = 0.5 * (self.weights * self.residual(p) ** 2).sum(-1)
+        return risk + 0.5 * self.penalty * p @ self.grid**2 + self.temperature * self.entropy(p)
+
+    def entropy(self, p: Tensor) -> Tensor:
+        """Return Σ p_i log(p_i / h), which approximates ∫ μ log μ."""
+        return torch.special.xlogy(self.check_law("p", p), p / self.width).sum(-1)
+
+    def change(self, p: Tensor, q: Tensor) -> Tensor:
+        """Return F(q) − F(p) from small quantities only, so that its sign is right when both are almost equal.
+
+        F is quadratic plus entropy, so that for two laws, and ξ = δF/δq, exactly
+
+            F(q) − F(p) = ⟨ξ, q − p⟩ − ½ Σ_k w_k (r_k(q) − r_k(p))² − β Σ_i (p_i log(p_i / q_i) − p_i + q_i).
+
+        The last two terms are never positive. A difference of two values of :meth:`energy` is lost in rounding errors
+        as soon as it falls below 1e-16; this one keeps its leading digits down to about 1e-28.
+        """
+        residual, d = self.residual(q), q - self.check_law("p", p)
+        slope = self.potential(residual) + self.temperature * q.clamp_min(_TINY).log()
+        slope = slope - (q * slope).sum(-1, keepdim=True)  # a constant does not count: both laws have mass one
+        square = 0.5 * (self.weights * (d @ self.features.mT) ** 2).sum(-1)
+        return (slope * d).sum(-1) - square - self.temperature * _relative_entropy(p, q)
+
+    def cloud_residual(self, points: Tensor) -> Tensor:
+        """Return r_k = (1/N) Σ_j σ(x_k, z_j) − y_k of clouds ``(..., N)``, shape ``(..., K)``."""
+        check_tensor("points", points, (None,), inexact=True)
+        return self.unit(self.x[:, None], points[..., None, :]).mean(-1) - self.y
+
+    def cloud_energy(self, points: Tensor) -> Tensor:
+        """Return an estimate of F from clouds ``(..., N)``, the entropy by :func:`boltzmann_entropy`."""
+        risk = 0.5 * (self.weights * self.cloud_residual(points) ** 2).sum(-1)
+        penalty = 0.5 * self.penalty * (points**2).mean(-1)
+        return risk + penalty + self.temperature * boltzmann_entropy(points[..., None])
+
+    def gibbs(self, residual: Tensor) -> Tensor:
+        """Return the law proportional to exp(−potential/β), shape ``(..., n)``."""
+        return torch.softmax(-self.potential(residual) / self._positive_temperature(), -1)
+
+    def lower_bound(self, residual: Tensor) -> Tensor:
+        """Return a number that F is at least at *every* law on the grid, for any r: the convex dual of F.
+
+        ``−Σ w_k (½ r_k² + r_k y_k) − β log Σ_i h exp(−potential_i / β)``, because ``½s² ≥ rs − ½r²`` and because the
+        minimum of a linear functional plus entropy is a log-sum-exp. Equality at the minimiser, with its residual.
+        """
+        beta = self._positive_temperature()
+        free = -beta * (torch.logsumexp(-self.potential(residual) / beta, -1) + math.log(self.width))
+        return free - (self.weights * (0.5 * residual**2 + residual * self.y)).sum(-1)
+
+    def minimiser(self, iterations: int = 100) -> Tensor:
+        """Return the law p = gibbs(residual(p)), the only minimum of F, shape ``(n,)``.
+
+        The dual is strictly concave in the K numbers r; Newton's method with backtracking maximises it.
+
+        Raises
+        ------
+        ValueError
+            β = 0.
+        ArithmeticError
+            No convergence.
+        """
+        beta, w, r = self._positive_temperature(), self.weights, torch.zeros_like(self.y)
+        best = math.inf
+        for _ in range(check_int("iterations", iterations)):
+            p = self.gibbs(r)
+            miss = self.residual(p) - r
+            size = float(miss.abs().max())
+            if size < 1e-15 or (size < 1e-12 and size >= best):  # as exact as rounding allows
+                return p
+            best = min(best, size)
+            centred = self.features - (self.features @ p)[:, None]
+            covariance = (centred * p) @ centred.mT
+            direction = torch.linalg.solve(torch.eye(len(r), dtype=r.dtype) + covariance * w / beta, miss)
+            r = r + self._backtrack(r, direction) * direction
+        raise ArithmeticError(f"no Gibbs fixed point within {iterations} iterations; penalty or temperature too small")
+
+    def _backtrack(self, r: Tensor, direction: Tensor) -> float:
+        """Return the first of 1, 1/2, 1/4, … that does not lower the dual, up to rounding."""
+        here, size = float(self.lower_bound(r)), 1.0
+        while float(self.lower_bound(r + size * direction)) < here - 1e-15 and size > 1e-6:
+            size /= 2
+        return size
+
+    def _positive_temperature(self) -> float:
+        if self.temperature == 0:
+            raise ValueError("temperature must be positive for a Gibbs law, got 0")
+        return self.temperature
+
+    def check_law(self, name: str, p: Tensor) -> Tensor:
+        """Return p if it holds laws, shape ``(..., n)``; raise TypeError or ValueError otherwise."""
+        check_tensor(name, p, (len(self.grid),), inexact=True)
+        if bool((p < 0).any()) or bool(((p.sum(-1) - 1).abs() > 1e-9).any()):
+            raise ValueError(f"{name} must hold nonnegative masses with sum one")
+        return p
+
+
+def _relative_entropy(p: Tensor, q: Tensor) -> Tensor:
+    """Return Σ p log(p/q) − p + q ≥ 0 without cancellation where p and q are close."""
+    p, q = p.clamp_min(_TINY), q.clamp_min(_TINY)
+    excess = (p - q) / q
+    near = excess.abs() < 0.5
+    small = torch.where(near, excess, 0.0)
+    close = q * ((1 + small) * torch.log1p(small) - small)
+    return torch.where(near, close, p * (p.log() - q.log()) - p + q).sum(-1)
+
+
+def boltzmann_entropy(points: Tensor, neighbours: int = 4) -> Tensor:
+    """Estimate ∫ μ log μ from independent draws by distances to nearest neighbours (Kozachenko, Leonenko 1987).
+
+    ``ψ(k) − ψ(N) − log V_d − (d/N) Σ_i log ε_i``, ε_i the distance of point i to its k-th neighbour, V_d the volume of
+    the unit ball and ψ the digamma function.
+
+    Parameters
+    ----------
+    points
+        Clouds, shape ``(..., N, d)``, all points of a cloud different.
+    neighbours
+        k, smaller than N.
+
+    Returns
+    -------
+    Tensor
+        One number for each cloud, shape ``(...)``.
+
+    Raises
+    ------
+    ValueError
+        Fewer than k + 1 points, or k + 1 points at one place.
+    """
+    check_tensor("points", points, (None, None), inexact=True)
+    count, d = points.shape[-2:]
+    k = check_int("neighbours", neighbours, maximum=count - 1)
+    clouds = points.detach().cpu().double().reshape(-1, count, d).numpy()
+    reach = np.stack([KDTree(cloud).query(cloud, k + 1)[0][:, -1] for cloud in clouds])
+    if not (reach > 0).all():
+        raise ValueError(f"points must be different, got more than {k} at one place")
+    volume = d / 2 * math.log(math.pi) - math.lgamma(d / 2 + 1)
+    values = digamma(k) - digamma(count) - volume - d * np.log(reach).mean(-1)
+    return torch.from_numpy(values).reshape(points.shape[:-2])

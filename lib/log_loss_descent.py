@@ -1,0 +1,92 @@
+"""Gradient descent on the logarithm of a classification loss, in steps that aim at a fixed decrease.
+
+On separable data the loss falls for ever and the direction of a predictor converges like the inverse of log 1/loss, so
+that the loss, and not the number of steps, is the clock by which different architectures can be compared.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from lib.checks import check_float, check_tensor
+
+
+def log_exponential_loss(margins: Tensor) -> Tensor:
+    """Return log R for R = mean_n exp(−margin_n), shapes ``(..., n) -> (...)``.
+
+    R < 1/n only if every margin is positive.
+    """
+    return torch.logsumexp(-margins, -1) - math.log(margins.shape[-1])
+
+
+def descend(
+    weights: Sequence[Tensor],
+    log_loss: Callable[[], Tensor],
+    marks: Tensor,
+    observe: Callable[[], Tensor],
+    drop: float = 0.3,
+) -> Tensor:
+    """Descend on log R and return what is observed where log R first falls to each of the values −marks.
+
+    Each run takes steps −h∇log R with h = s·drop/‖∇log R‖², at most a twentieth of the length of its weights. To first
+    order log R falls by s·drop. Where it falls by less than half of what was aimed at, s shrinks by 0.7; where it does
+    not, s grows by 1.05 up to 1. That keeps the descent from oscillating, and its result from depending on rounding.
+
+    Parameters
+    ----------
+    weights
+        Leaf tensors that require gradients, first axis: runs. They are changed in place.
+    log_loss
+        Returns log R of every run at the current weights, shape ``(runs,)``.
+    marks
+        Values of −log R, ascending, shape ``(marks,)``; −∞ stands for the start.
+    observe
+        Returns what to keep at the current weights, shape ``(runs, ...)``.
+    drop
+        The decrease aimed at, between 1e-4 and 2.
+
+    Returns
+    -------
+    Tensor
+        Shape ``(runs, marks, ...)``.
+
+    Raises
+    ------
+    RuntimeError
+        Some run does not get there in fifty times the number of steps aimed at.
+    """
+    check_float("drop", drop, minimum=1e-4, maximum=2.0)
+    check_tensor("marks", marks[1:], (None,))
+    runs = len(weights[0])
+    missing = torch.ones(runs, len(marks), dtype=torch.bool, device=weights[0].device)
+    share, aimed, last, seen = torch.ones(runs).to(weights[0]), None, None, None
+    for _ in range(round(50 * (float(marks[-1]) / drop + 1))):
+        value = log_loss()
+        now = value.detach()
+        if last is not None:
+            share = torch.where(last - now >= aimed / 2, (1.05 * share).clamp(max=1), 0.7 * share)
+        passed = missing & (-now[:, None] >= marks)
+        if bool(passed.any()):
+            found = observe().detach()[:, None]
+            seen = torch.zeros(runs, len(marks), *found.shape[2:]).to(found) if seen is None else seen
+            seen = torch.where(passed.reshape(*passed.shape, *[1] * (found.ndim - 2)), found, seen)
+            missing &= ~passed
+        if not bool(missing.any()):
+            return seen
+        aimed, last = _step(weights, torch.autograd.grad(value.sum(), weights), share * drop), now
+    late, goal = int(missing.any(1).sum()), math.exp(-float(marks[-1]))
+    raise RuntimeError(f"{late} of {runs} runs did not reach loss {goal:.0e}; the classes may not be separable")
+
+
+@torch.no_grad()
+def _step(weights: Sequence[Tensor], slopes: Sequence[Tensor], drop: Tensor) -> Tensor:
+    """Move the weights and return by how much log R falls to first order."""
+    squares, lengths = (sum(a.flatten(1).square().sum(-1) for a in part) for part in (slopes, weights))
+    h = torch.minimum(drop / squares, 0.05 * (lengths / squares).sqrt())
+    for a, slope in zip(weights, slopes, strict=True):
+        a.addcmul_(h.reshape(-1, *[1] * (a.ndim - 1)), slope, value=-1)
+    return h * squares

@@ -1,0 +1,158 @@
+"""Distances of clouds: closed forms, independent solvers, bounds that hold, and the floor of sampling."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import linprog
+from torch import Tensor
+
+from lib.actions import natural
+from lib.groups import Symmetric
+from lib.mean_field import Layer, symmetrise
+from lib.particle_distances import (
+    Estimate,
+    estimate_rmd2,
+    projection_rmd2,
+    rmd2,
+    sample_floor,
+    squared_w2,
+    squared_w2_bounds,
+)
+
+
+def cloud(n: int, d: int = 3, seed: int = 0) -> Tensor:
+    return torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+@given(n=st.integers(1, 5), seed=st.integers(0, 50))
+def test_equal_sizes_against_all_assignments(n: int, seed: int) -> None:
+    a, b = cloud(n, seed=seed), cloud(n, seed=seed + 100)
+    best = min(float((a - b[list(order)]).square().sum(-1).mean()) for order in itertools.permutations(range(n)))
+    assert squared_w2(a, b) == pytest.approx(best, abs=1e-12)
+
+
+@pytest.mark.parametrize(("n", "m"), [(2, 4), (3, 5), (6, 4)])
+def test_unequal_sizes_against_a_linear_program(n: int, m: int) -> None:
+    a, b = cloud(n), cloud(m, seed=1)
+    cost = torch.cdist(a, b).square().flatten().numpy()
+    rows = torch.kron(torch.eye(n), torch.ones(1, m))
+    columns = torch.kron(torch.ones(1, n), torch.eye(m))
+    masses = torch.cat([torch.full((n,), 1 / n), torch.full((m,), 1 / m)]).double()
+    solved = linprog(cost, A_eq=torch.cat([rows, columns]).numpy(), b_eq=masses.numpy())
+    assert float(squared_w2(a, b)) == pytest.approx(solved.fun, abs=1e-7)
+
+
+def test_on_the_line_sorting_is_optimal() -> None:
+    a, b = cloud(50, 1), 2 * cloud(50, 1, seed=1) + 3
+    assert float(squared_w2(a, b)) == pytest.approx(float((a.sort(0)[0] - b.sort(0)[0]).square().mean()), abs=1e-12)
+
+
+def test_a_shift_costs_its_square() -> None:
+    a, shift = cloud(30), torch.tensor([1.0, -2, 0.5]).double()
+    assert float(squared_w2(a, a + shift)) == pytest.approx(float(shift.square().sum()), abs=1e-12)
+
+
+def test_batch_axes_broadcast() -> None:
+    a, b = torch.stack([cloud(6, seed=s) for s in range(6)]).view(3, 2, 6, 3), cloud(12, seed=9)
+    values = squared_w2(a, b)
+    assert values.shape == (3, 2)
+    assert values[2, 1] == squared_w2(a[2, 1], b)
+    assert rmd2(a, b)[1, 0] == rmd2(a[1, 0], b)
+
+
+@given(seed=st.integers(0, 50), scale=st.floats(0.01, 100))
+def test_rmd_is_relative(seed: int, scale: float) -> None:
+    a, b = cloud(7, seed=seed), cloud(7, seed=seed + 1)
+    value = float(rmd2(a, b))
+    assert 0 <= value <= 1
+    assert float(rmd2(scale * a, scale * b)) == pytest.approx(value, rel=1e-9)
+    assert float(rmd2(a, b)) == pytest.approx(float(rmd2(b, a)), rel=1e-12)
+    assert float(rmd2(a, a)) == 0.0
+
+
+def test_rmd_at_its_ends() -> None:
+    zero = torch.zeros(3, 2).double()
+    assert float(rmd2(zero, zero)) == 0.0
+    one = torch.tensor([[1.0, 0.0]]).double()
+    assert float(rmd2(one, -one)) == pytest.approx(1.0)
+    assert float(rmd2(one, zero)) == pytest.approx(0.5)
+
+
+def test_the_projection_is_the_nearest_law() -> None:
+    """The closed form is the optimal transport, and no other law on the subspace is nearer."""
+    unit = Layer(natural(Symmetric(2)), natural(Symmetric(2)))
+    z = cloud(40, 4)
+    closed = projection_rmd2(z, unit.fixed)
+    assert float(closed) == pytest.approx(float(rmd2(z, z @ unit.fixed)), abs=1e-12)
+    other = cloud(40, 4, seed=3) @ unit.fixed
+    assert squared_w2(z, other) > squared_w2(z, z @ unit.fixed)
+    assert float(projection_rmd2(z @ unit.fixed, unit.fixed)) < 1e-30
+    assert projection_rmd2(z.expand(2, 5, -1, -1), unit.fixed).shape == (2, 5)
+    with pytest.raises(ValueError, match="orthogonal projection"):
+        projection_rmd2(z, 2 * unit.fixed)
+
+
+@pytest.mark.parametrize(("n", "m"), [(40, 40), (30, 60)])
+@pytest.mark.parametrize("iterations", [1, 200])
+def test_bounds_enclose_the_exact_value(n: int, m: int, iterations: int) -> None:
+    a, b = cloud(n), cloud(m, seed=1) + 0.3
+    exact = float(squared_w2(a, b))
+    low, high = squared_w2_bounds(a, b, 1e-3, iterations)
+    assert low <= exact + 1e-12
+    assert high >= exact - 1e-12
+    if iterations == 200:
+        assert high - low < 0.1 * exact
+
+
+def test_estimates_state_their_error() -> None:
+    a, b = cloud(30), cloud(30, seed=1)
+    exact = estimate_rmd2(a, b)
+    assert exact == Estimate(float(rmd2(a, b)), 0.0)
+    rough = estimate_rmd2(a, b, exact_up_to=10)
+    assert rough.error > 0
+    assert abs(rough.value - exact.value) <= rough.error + 1e-12
+
+
+def test_floor_of_sampling_falls_with_size() -> None:
+    def law(n: int, generator: torch.Generator) -> Tensor:
+        return torch.randn(n, 4, generator=generator, dtype=torch.float64)
+
+    generator, swap = torch.Generator().manual_seed(0), natural(Symmetric(2))
+    between = sample_floor(law, [10, 160], 20, generator)
+    assert between.shape == (2, 20)
+    assert between[1].mean() < 0.5 * between[0].mean()
+    unit = Layer(swap, swap)
+    own = sample_floor(law, [10, 160], 20, generator, lambda z: symmetrise(z, unit.parameters))
+    assert own[1].mean() < 0.5 * own[0].mean()
+    assert (own < between.mean(1, keepdim=True)).all()  # a cloud is half of its own symmetrisation
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "error", "message"),
+    [
+        ([1.0], cloud(3), TypeError, "a must be a torch.Tensor"),
+        (cloud(3)[:0], cloud(3), ValueError, "a must hold at least one point"),
+        (cloud(3), cloud(3, 2), ValueError, "one dimension, got 3 and 2"),
+        (cloud(3).expand(2, -1, -1), cloud(3).expand(3, -1, -1), ValueError, "batch axes that broadcast"),
+        (cloud(3), cloud(3) / 0, ValueError, "b must be finite"),
+    ],
+)
+def test_what_is_no_pair_of_clouds_is_refused(a: object, b: object, error: type, message: str) -> None:
+    with pytest.raises(error, match=message):
+        squared_w2(a, b)
+
+
+def test_other_bad_input() -> None:
+    with pytest.raises(ValueError, match="one pair of clouds"):
+        squared_w2_bounds(cloud(3).expand(2, -1, -1), cloud(3))
+    with pytest.raises(ValueError, match="regularisation must be"):
+        squared_w2_bounds(cloud(3), cloud(3), 0.0)
+    with pytest.raises(ValueError, match="sizes must be at least 1"):
+        sample_floor(lambda n, g: cloud(n), [0], 2, torch.Generator())
+    with pytest.raises(TypeError, match="law must be a function"):
+        sample_floor(None, [2], 2, torch.Generator())

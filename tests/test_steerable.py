@@ -1,0 +1,140 @@
+"""Steerable networks: equivariance, what of them matters, derivatives, refusals."""
+
+import pytest
+import torch
+
+from lib.actions import natural, pixels, planar, regular, trivial, vectors
+from lib.groups import Cyclic, Dihedral, Symmetric
+from lib.haar import invariant_dimension, projection
+from lib.lie import SpecialOrthogonal, Unitary
+from lib.linear_networks import LinearNetwork, fully_connected
+from lib.representations import Hom, MatrixRepresentation, Representation
+from lib.steerable import SteerableLayer, require_unitary, steerable_network, unitarity_defect
+
+
+def slanted(a: float) -> MatrixRepresentation:
+    flip = torch.tensor([[1.0, a], [0.0, -1.0]], dtype=torch.float64)
+    both = torch.stack([torch.eye(2, dtype=torch.float64), flip])
+    return MatrixRepresentation(Cyclic(2), 2, lambda g: both[g[..., 0]], "slanted", unitary=False)
+
+
+SPACES: dict[str, list[Representation]] = {
+    "C4 on images": [pixels(Cyclic(4), 3), regular(Cyclic(4)), trivial(Cyclic(4), 2)],
+    "D4 on images": [pixels(Dihedral(4), 3), planar(Dihedral(4)) + regular(Dihedral(4))],
+    "S4 on nodes": [natural(Symmetric(4)), natural(Symmetric(4)) + natural(Symmetric(4))],
+    "SO(3)": [vectors(SpecialOrthogonal(3)) + trivial(SpecialOrthogonal(3))] * 2,
+}
+
+
+def random(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_layers_are_equivariant_and_isometric(name: str) -> None:
+    source, target = SPACES[name][:2]
+    layer = SteerableLayer(source, target)
+    assert layer.size == invariant_dimension(Hom(source, target))
+    w = random(3, layer.size)
+    A = layer.matrix(w)
+    for h in source.group.sample(5, torch.Generator().manual_seed(1)):
+        assert torch.allclose(target.matrix(h) @ A, A @ source.matrix(h), atol=1e-10)
+    assert torch.allclose(A.square().sum((1, 2)), w.square().sum(1))  # orthonormal: lengths agree
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_partial_maps_of_a_layer(name: str) -> None:
+    layer = SteerableLayer(*SPACES[name][:2])
+    w, a, b = random(layer.size), random(layer.inputs, seed=1), random(layer.outputs, seed=2)
+    value = b @ layer.matrix(w) @ a
+    assert torch.allclose(b @ layer.forward(a) @ w, value)
+    assert torch.allclose(a @ layer.backward(b) @ w, value)
+    batch = random(2, 3, layer.inputs, seed=3)
+    assert layer.forward(batch).shape == (2, 3, layer.outputs, layer.size)
+    assert torch.allclose(layer.forward(batch)[1, 2], layer.forward(batch[1, 2]))
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_networks_are_invariant(name: str) -> None:
+    spaces = SPACES[name]
+    network = steerable_network(spaces)
+    assert network.depth == len(spaces) + 1
+    beta = network.predictor(network.start(4, torch.Generator().manual_seed(0)))
+    assert torch.allclose(projection(spaces[0])(beta), beta, atol=1e-10)
+    assert float(beta.norm()) > 1e-3
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_only_the_invariant_parts_matter(name: str) -> None:
+    """The network is the fully connected one of the multiplicities of the trivial representation, isometrically."""
+    spaces = [*SPACES[name], trivial(SPACES[name][0].group, 2)]
+    network = steerable_network(spaces[:-1])
+    frames = [projection(V).basis() for V in spaces]
+    w = network.start(1, torch.Generator().manual_seed(0))[0]
+    parts = w.split(network.sizes)
+    small = [Q @ layer.matrix(part) @ P.mT for layer, part, P, Q in zip(network.hidden, parts, frames, frames[1:])]
+    c = parts[-1] @ frames[-1].mT
+    for C in reversed(small):
+        c = c @ C
+    assert torch.allclose(c @ frames[0], network.predictor(w), atol=1e-12)
+    v = random(network.inputs, seed=4)
+    slopes = network.vjp(w)[1](v).split(network.sizes)
+    for layer, slope, P, Q in zip(network.hidden, slopes, frames, frames[1:]):
+        A = layer.matrix(slope)
+        assert torch.allclose(Q.mT @ Q @ A @ P.mT @ P, A, atol=1e-12)  # no gradient outside the invariant blocks
+        assert torch.allclose((Q @ A @ P.mT).square().sum(), slope.square().sum())
+
+
+def test_trivial_group_gives_a_fully_connected_network() -> None:
+    one = Cyclic(1)
+    network, dense = steerable_network([trivial(one, 5), trivial(one, 3)], 4), fully_connected(5, 3, 3)
+    assert network.sizes[0] == dense.sizes[0]
+    w, v = random(network.size), random(5, seed=1)
+    layers = [layer.matrix(part) for layer, part in zip(network.hidden, w.split(network.sizes))]
+    assert torch.allclose(w.split(network.sizes)[-1] @ layers[1] @ layers[0], network.predictor(w))
+    assert torch.allclose(network.vjp(w)[1](v), torch.func.grad(lambda u: v @ network.predictor(u))(w))
+    assert torch.allclose(network.hessian(w, v), torch.func.hessian(lambda u: v @ network.predictor(u))(w))
+
+
+def test_a_layer_from_an_action_that_is_not_unitary() -> None:
+    V = slanted(1.0)
+    layer = SteerableLayer(V, trivial(V.group, 2))
+    beta = LinearNetwork("slanted", 2, [layer]).predictor(random(layer.size + 2))
+    assert torch.allclose(beta[1], beta[0] / 2)  # ⟨sx, β⟩ = ⟨x, β⟩ means β_2 = a β_1 / 2
+
+
+def test_given_bases() -> None:
+    V = pixels(Cyclic(4), 2)
+    ones = torch.ones(1, 1, 4, dtype=torch.float64)
+    assert SteerableLayer(V, trivial(V.group), ones).size == 1
+    with pytest.raises(ValueError, match="equivariant maps"):
+        SteerableLayer(V, trivial(V.group), torch.eye(4, dtype=torch.float64)[:1, None])
+    with pytest.raises(ValueError, match="basis"):
+        SteerableLayer(V, trivial(V.group), ones[..., :3])
+    with pytest.raises(ValueError, match="basis must have shape"):
+        SteerableLayer(V, trivial(V.group), ones[0])
+
+
+@pytest.mark.usefixtures("as_user")
+def test_unitarity_is_measured_and_demanded() -> None:
+    assert unitarity_defect(pixels(Dihedral(4), 3)) == 0
+    assert unitarity_defect(vectors(SpecialOrthogonal(3))) < 1e-12
+    assert unitarity_defect(slanted(0.5)) == pytest.approx(0.5)  # ρρᵀ has the entry −a off the diagonal, 1 + a² on it
+    assert unitarity_defect(slanted(3.0)) == pytest.approx(9)
+    with pytest.raises(ValueError, match=r"spaces\[0\] must be unitary here, slanted has max .* = 4.0e\+00"):
+        steerable_network([slanted(2.0)])
+    with pytest.raises(ValueError, match="target must be unitary"):
+        SteerableLayer(slanted(2.0), slanted(2.0))
+    with pytest.raises(TypeError, match="must be a Representation"):
+        require_unitary("V", torch.eye(2))
+
+
+def test_refused_spaces() -> None:
+    with pytest.raises(ValueError, match="at least the input space"):
+        steerable_network([])
+    with pytest.raises(ValueError, match="one group"):
+        steerable_network([regular(Cyclic(4)), regular(Cyclic(3))])
+    with pytest.raises(ValueError, match="real representation"):
+        SteerableLayer(vectors(Unitary(2)), vectors(Unitary(2)))
+    with pytest.raises(ValueError, match="has none"):
+        steerable_network([planar(Cyclic(3))])
