@@ -26,7 +26,7 @@ class Task:
 
     Attributes
     ----------
-    network : Network
+    network : lib.networks.Network
         The architecture.
     inputs : Tensor
         Shape ``(samples, channels, dim V)``.

@@ -28,7 +28,7 @@ class Path:
     laws : Tensor
         Shape ``(T, n)``.
     changes : Tensor
-        F(p_{t+1}) − F(p_t) by :meth:`FreeEnergy.change`, shape ``(T − 1,)``.
+        F(p_{t+1}) − F(p_t) by :meth:`lib.free_energy.FreeEnergy.change`, shape ``(T − 1,)``.
     """
 
     times: Tensor

@@ -129,3 +129,49 @@ def bootstrap_slope(errors: Mapping[float, np.ndarray], resamples: int = 200, se
     value = slope(keys, np.array([v.mean() for v in samples]))
     draws = [slope(keys, np.array([rng.choice(v, len(v)).mean() for v in samples])) for _ in range(resamples)]
     return value, *map(float, np.quantile(draws, [0.025, 0.975]))
+
+
+@dataclass(frozen=True)
+class SliceLaw:
+    """The error under L rotations of the disc, whose quotient is a slice as long as the radius and about 1/L wide.
+
+    ``n E[W]² ≈ a + (b + c log(n/L))/L``: scales above 1/L see a line, and contribute as in dimension one; the
+    ``log(n/L)/2`` scales between 1/L and the spacing ``(nL)^{−1/2}`` see a plane, and contribute 1/L each.
+
+    Attributes
+    ----------
+    a, b, c : float
+        The coefficients; a is what all rotations leave.
+    """
+
+    a: float
+    b: float
+    c: float
+
+    def predict(self, n: int, order: np.ndarray) -> np.ndarray:
+        """Return the error for samples of n points under ``order`` rotations."""
+        return np.sqrt((self.a + (self.b + self.c * np.log(n / order)) / order) / n)
+
+
+def slice_law(errors: Mapping[int, np.ndarray], n: int, smallest: int = 2) -> SliceLaw:
+    """Fit the law of slices to errors at one sample size.
+
+    Parameters
+    ----------
+    errors
+        For every number of rotations the measured errors of independent replicates.
+    n
+        Sample size.
+    smallest
+        Fewest rotations to fit to: without any, the disc is no slice.
+    """
+    check_int("n", n)
+    order = np.array(sorted(k for k in errors if k >= smallest), dtype=float)
+    if len(order) < 3:
+        raise ValueError(f"errors must be of three numbers of rotations from {smallest} on, got {sorted(errors)}")
+    samples = [np.asarray(errors[int(k)], dtype=float) for k in order]
+    mean = np.array([v.mean() for v in samples])
+    weight = 1 / (2 * n * mean * np.array([v.std(ddof=1) / np.sqrt(len(v)) for v in samples]))
+    design = np.stack([np.ones_like(order), 1 / order, np.log(n / order) / order], 1)
+    (a, b, c), *_ = np.linalg.lstsq(design * weight[:, None], n * mean**2 * weight, rcond=None)
+    return SliceLaw(float(a), float(b), float(c))

@@ -15,7 +15,7 @@ from lib.experiments import symmetric_images as images
 from lib.experiments import symmetric_mmd as mmd
 from lib.experiments import symmetric_regularised as regularised
 from lib.quotient import lattice, no_group, radial, turns
-from lib.rates import bootstrap_slope, corrected_rate, growth, slope
+from lib.rates import SliceLaw, bootstrap_slope, corrected_rate, growth, slice_law, slope
 
 
 def test_three_values():
@@ -67,6 +67,22 @@ def test_rotations_of_the_disc_saturate():
         assert (value <= floor + math.pi / order).all()
     disc = chapter.disc_gain(chapter.Settings(), orders=(1, 32, 256))
     assert disc.late_slope > -0.2
+
+
+def test_slices_of_the_disc():
+    """The law is found again, and, fitted to small samples, it predicts larger ones; a plain power law does not."""
+    rng, orders, known = np.random.default_rng(0), np.array([1.0, 2, 4, 8, 16, 32]), SliceLaw(0.14, 0.7, 0.4)
+    errors = {int(k): v * (1 + 1e-4 * rng.standard_normal(30)) for k, v in zip(orders, known.predict(64, orders))}
+    found = slice_law(errors, 64)
+    assert (found.a, found.b, found.c) == pytest.approx((0.14, 0.7, 0.4), rel=0.02)
+    settings, orders = chapter.Settings(), (2, 4, 8, 16, 32, 64)
+    small = chapter.disc_gain(settings, 32, orders, count=400)
+    large = chapter.disc_gain(settings, 128, orders, count=80)
+    mean = np.array([v.mean() for v in large.errors.values()])
+    assert mean == pytest.approx(slice_law(small.errors, 32).predict(128, np.array(orders)), rel=0.06)
+    assert mean[-1] > 1.5 * mean[0] * 32**-0.5
+    with pytest.raises(ValueError, match="three numbers of rotations from 2 on, got"):
+        slice_law({1: np.ones(3), 2: np.ones(3), 4: np.ones(3)}, 64)
 
 
 def test_infinite_groups():
@@ -260,6 +276,11 @@ def test_the_stored_results_keep_to_the_bounds():
     for panel in at_scale.panels().values():
         assert panel.excess < 0.05 < panel.excess_without_reach
         assert panel.plateau_factor() < 2
+    discs = at_scale.discs()
+    law = slice_law(discs[64].errors, 64)
+    for n, disc in discs.items():
+        mean = np.array([v.mean() for v in disc.errors.values()])
+        assert mean[1:] == pytest.approx(law.predict(n, np.array(list(disc.errors))[1:]), rel=0.04)
     *several, one, steep = at_scale.duals()
     assert max(abs(end) for c in several for end in c.interval()) < 0.02
     assert steep.difference < one.difference < -0.02

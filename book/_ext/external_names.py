@@ -20,12 +20,16 @@ _PAGES = {
     "torch.Tensor": f"{_TORCH}tensors.html#torch.Tensor",
     "torch.device": f"{_TORCH}tensor_attributes.html#torch.device",
     "torch.dtype": f"{_TORCH}tensor_attributes.html#torch.dtype",
+    "pandas.DataFrame": "https://pandas.pydata.org/docs/reference/api/pandas.DataFrame.html",
+    "filelock._unix.UnixFileLock": "https://py-filelock.readthedocs.io/en/latest/api.html#filelock.FileLock",
+    "pydantic.type_adapter.TypeAdapter": "https://docs.pydantic.dev/latest/api/type_adapter/",
     "matplotlib.figure.Figure": "https://matplotlib.org/stable/api/figure_api.html#matplotlib.figure.Figure",
 }
 _ALIASES = {
     "callable": "collections.abc.Callable",
     "torch._C.Generator": "torch.Generator",
     "Tensor": "torch.Tensor",
+    "pd.DataFrame": "pandas.DataFrame",
     "np.ndarray": "numpy.ndarray",
 }
 _GENERATED = {

@@ -83,7 +83,14 @@ class Api(SphinxDirective):
         section = nodes.section(ids=[f"api-{module.replace('.', '-')}"], names=[module])
         section += nodes.title("", module)
         self.state.document.note_explicit_target(section, section)
-        lines = ["```{eval-rst}", f".. automodule:: {module}", "   :members:", "   :special-members: __call__", "```"]
+        lines = [
+            "```{eval-rst}",
+            f".. automodule:: {module}",
+            "   :members:",
+            "   :exclude-members: model_config",
+            "   :special-members: __call__",
+            "```",
+        ]
         self.state.nested_parse(StringList(lines, source=self.env.docname), 0, section)
         return section
 
@@ -173,6 +180,14 @@ def set_repository(app: Sphinx, config: Config) -> None:
     }
 
 
+def shorten_model_signature(
+    app: Sphinx, what: str, name: str, obj: Any, options: Any, signature: str | None, returned: str | None
+) -> tuple[str, str] | None:
+    """Leave out the constructor of a pydantic model: its fields and their limits are documented as attributes."""
+    fields = what == "class" and hasattr(obj, "model_fields")
+    return ("(**fields)", "") if fields else None
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register the extension."""
     app.setup_extension("sphinx.ext.autodoc")
@@ -182,6 +197,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_role("evidence", ClaimLink())
     app.connect("config-inited", set_repository)
     app.connect("source-read", read_notebook)
+    app.connect("autodoc-process-signature", shorten_model_signature)
     app.connect("autodoc-process-docstring", tidy_docstring, priority=100)  # before napoleon
     app.connect("autodoc-process-docstring", link_back, priority=900)  # after napoleon
     app.connect("missing-reference", resolve_claim)

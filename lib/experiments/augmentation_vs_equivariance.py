@@ -13,11 +13,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
-import platform
-import subprocess
-import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from io import BytesIO
@@ -29,11 +24,11 @@ import torch
 
 from lib import __version__
 from lib.checks import check_choice
-from lib.device import describe_device
 from lib.dynamics import History, Strategy, Task, train
 from lib.experiments.augmentation_drift import Drifts, Prediction, group_plan, panel_plan, predict_drift
 from lib.experiments.augmentation_tasks import PANELS, SCALES, SIZES, Sizes
 from lib.networks import IMAGE_GROUPS
+from lib.stored import circumstances, write_whole
 
 RESULTS = Path(__file__).resolve().parents[2] / "data" / "results" / "augmentation"
 Piece = dict[str, np.ndarray]
@@ -68,7 +63,7 @@ def run_full_scale(name: str, sizes: Sizes, folder: str | Path, batches: int = 4
     check_choice("name", name, (*PANELS, *IMAGE_GROUPS))
     strategies = (panel_plan if name in PANELS else group_plan)(name, sizes)
     folder, key = Path(folder), _key(name, sizes, batches)
-    _write(folder / "parts" / ".gitignore", b"*\n")
+    write_whole(folder / "parts" / ".gitignore", b"*\n")
     pieces: dict[str, list[Piece]] = {strategy: [] for strategy in strategies}
     for run in range(sizes.runs):
         for strategy, plan in strategies.items():
@@ -126,18 +121,8 @@ def _compute(path: Path, plan: tuple[Task, Strategy], sizes: Sizes, run: int, ba
         piece |= {"bias": prediction.bias.cpu().numpy(), "noise": prediction.noise.cpu().numpy()}
     buffer = BytesIO()
     np.savez_compressed(buffer, **piece)
-    _write(path, buffer.getvalue())
+    write_whole(path, buffer.getvalue())
     return piece
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    with os.fdopen(handle, "wb") as stream:
-        stream.write(content)
-    os.chmod(temporary, 0o644)
-    os.replace(temporary, path)
 
 
 def _finish(name: str, sizes: Sizes, folder: Path, pieces: dict[str, list[Piece]], batches: int, device: str) -> Path:
@@ -149,13 +134,13 @@ def _finish(name: str, sizes: Sizes, folder: Path, pieces: dict[str, list[Piece]
     seconds = {key: [float(s) for s in sum(p["seconds"] for p in parts)] for key, parts in pieces.items()}
     buffer, provenance = BytesIO(), _provenance(name, sizes, device) | {"noise_batches": batches, "seconds": seconds}
     np.savez_compressed(buffer, **arrays)
-    _write(folder / f"{name}.npz", buffer.getvalue())
+    write_whole(folder / f"{name}.npz", buffer.getvalue())
     target = folder / f"{name}.json"
-    _write(target, json.dumps(provenance, indent=1).encode())
+    write_whole(target, json.dumps(provenance, indent=1).encode())
     drifts, _ = load_drifts(name, folder)
     provenance["median_ratio_to_nominal"] = {k: float(drifts.ratio(k).median()) for k in drifts.histories}
     provenance["median_predicted_ratio"] = {k: float(drifts.predicted(k).median()) for k in drifts.predictions}
-    _write(target, json.dumps(provenance, indent=1).encode())
+    write_whole(target, json.dumps(provenance, indent=1).encode())
     return target
 
 
@@ -163,37 +148,19 @@ def _provenance(name: str, sizes: Sizes, device: str) -> dict[str, Any]:
     """Return what a reader needs to judge and repeat the run."""
     plan = (panel_plan if name in PANELS else group_plan)(name, sizes)
     network = plan["nominal"][0].network
-    versions = {"symmetry-measured": __version__, "python": platform.python_version()}
     return {
         "experiment": name,
         "sizes": asdict(sizes),
         "scaled_down": _scaled_down(name, sizes),
         "relative_dimension": network.equivariant_dimension / network.dimension,
         "dtype": "float32",
-        "device": describe_device(device),
-        "threads": torch.get_num_threads(),
-        "commit": _commit(),
-        "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "versions": versions | {"torch": torch.__version__, "numpy": np.__version__},
-    }
+    } | circumstances(device)
 
 
 def _scaled_down(name: str, sizes: Sizes) -> dict[str, list[float]]:
     """Return which sizes differ from the source's: ours and theirs."""
     paper = asdict(SIZES["groups" if name in IMAGE_GROUPS else name, "paper"])
     return {key: [value, paper[key]] for key, value in asdict(sizes).items() if value != paper[key]}
-
-
-def _commit() -> str:
-    """Return the git commit, marked when the tree differs from it."""
-    try:
-        here = Path(__file__).parent
-        call = {"cwd": here, "capture_output": True, "text": True, "check": True}
-        commit = subprocess.run(["git", "rev-parse", "HEAD"], **call).stdout.strip()
-        changed = subprocess.run(["git", "status", "--porcelain", "--", here.parent], **call).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-    return f"{commit}{' with changes' if changed else ''}"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -13,11 +13,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
-import platform
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -31,12 +26,13 @@ import torch
 
 from lib import __version__
 from lib.checks import check_choice, check_float, check_int
-from lib.device import default_device, describe_device
+from lib.device import default_device
 from lib.experiments import sample_complexity as transport
 from lib.experiments import symmetric_images as images
 from lib.experiments import symmetric_mmd as mmd
 from lib.experiments import symmetric_regularised as dual
 from lib.quotient import Isometries
+from lib.stored import circumstances, write_whole
 
 RESULTS = Path(__file__).resolve().parents[2] / "data" / "results" / "sample_complexity"
 PARTS = ("rates", "gains", "kernels", "regularised", "images")
@@ -184,7 +180,7 @@ def run_part(part: str, folder: str | Path, scale: Scale | None = None) -> Path:
     """
     scale, folder, arrays, seconds = scale or Scale(), Path(folder), {}, 0.0
     todo = tasks(part, scale)
-    _write(folder / "parts" / ".gitignore", b"*\n")
+    write_whole(folder / "parts" / ".gitignore", b"*\n")
     for number, task in enumerate(todo, start=1):
         key = hashlib.sha256(f"{part}/{task.case}/{task.size}/{task.replicates}/{__version__}".encode()).hexdigest()
         path = folder / "parts" / f"{part}-{key[:16]}.npz"
@@ -194,14 +190,14 @@ def run_part(part: str, folder: str | Path, scale: Scale | None = None) -> Path:
         print(f"{part} {number}/{len(todo)}: {task.case}, n = {task.size}", flush=True)
     buffer, target = BytesIO(), folder / f"{part}.json"
     np.savez_compressed(buffer, **arrays)
-    _write(folder / f"{part}.npz", buffer.getvalue())
+    write_whole(folder / f"{part}.npz", buffer.getvalue())
     plan: dict[str, dict[str, int]] = {}
     for task in todo:
         plan.setdefault(task.case, {})[str(task.size)] = task.replicates
     provenance = _provenance(part, scale) | {"seconds": round(seconds, 1), "replicates": plan}
-    _write(target, json.dumps(provenance, indent=1, ensure_ascii=False).encode())
+    write_whole(target, json.dumps(provenance, indent=1, ensure_ascii=False).encode())
     provenance["summary"] = summary(part, folder)
-    _write(target, json.dumps(provenance, indent=1, ensure_ascii=False).encode())
+    write_whole(target, json.dumps(provenance, indent=1, ensure_ascii=False).encode())
     return target
 
 
@@ -220,7 +216,7 @@ def _compute(path: Path, task: Task) -> Piece:
     piece["seconds"] = np.array(time.perf_counter() - start)
     buffer = BytesIO()
     np.savez_compressed(buffer, **piece)
-    _write(path, buffer.getvalue())
+    write_whole(path, buffer.getvalue())
     return piece
 
 
@@ -231,42 +227,10 @@ def _batched(values: np.ndarray) -> np.ndarray:
     return values.reshape(*values.shape[:-1], BATCHES, -1).mean(-1)
 
 
-def _write(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    with os.fdopen(handle, "wb") as stream:
-        stream.write(content)
-    os.chmod(temporary, 0o644)
-    os.replace(temporary, path)
-
-
 def _provenance(part: str, scale: Scale) -> dict[str, Any]:
     """Return what a reader needs to judge and repeat the run."""
-    versions = {"symmetry-measured": __version__, "python": platform.python_version()}
-    packages = {p: sys.modules[p].__version__ for p in ("torch", "numpy", "scipy", "cvxpy") if p in sys.modules}
-    return {
-        "experiment": part,
-        "scale": asdict(scale),
-        "dtype": "float64",
-        "device": describe_device(default_device()),
-        "threads": torch.get_num_threads(),
-        "commit": _commit(),
-        "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "versions": versions | packages,
-    }
-
-
-def _commit() -> str:
-    """Return the git commit, marked when the package differs from it."""
-    try:
-        here = Path(__file__).parent
-        call = {"cwd": here, "capture_output": True, "text": True, "check": True}
-        commit = subprocess.run(["git", "rev-parse", "HEAD"], **call).stdout.strip()
-        changed = subprocess.run(["git", "status", "--porcelain", "--", here.parent], **call).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-    return f"{commit}{' with changes' if changed else ''}"
+    run = {"experiment": part, "scale": asdict(scale), "dtype": "float64"}
+    return run | circumstances(default_device())
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
