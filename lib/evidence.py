@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from lib.checks import check_int
 from lib.claims import SIGNS, Check, Claim, load_claims, load_finished_chapters
 
 MIME_TYPE = "application/vnd.symmetry-book.evidence+json"
@@ -321,6 +320,8 @@ def _seeds(seeds: int | Iterable[int]) -> int | list[int]:
         if not several:
             raise ValueError("seeds must not be empty")
         return several
+    from lib.checks import check_int  # only here: it needs torch, which the workers of a sweep can do without
+
     return check_int("seeds", seeds)
 
 

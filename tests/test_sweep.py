@@ -26,10 +26,10 @@ from lib import results
 from lib.evidence import MIME_TYPE as EVIDENCE
 from lib.sweep import Store, SweepError, collect, load_specification, plot, run
 from lib.sweep.__main__ import main
-from lib.sweep.specification import BOOK
+from lib.sweep.notebook import BOOK
 from lib.sweep.store import code_digest, point_keys
-from lib.sweep.table import plan
-from lib.sweep.worker import Task, execute_point, read_numbers
+from lib.sweep.table import plan, write_table
+from lib.sweep.worker import Task, _prepare, execute_point, read_numbers
 
 ROOT = BOOK.parent
 PARAMETERS = "n: int = 1\nrate: float = 0.5\nmode: str = 'ok'\nseed: int = 0\nplace: str = ''\n"
@@ -40,6 +40,10 @@ if mode == "raise":
     raise RuntimeError("no good: n = %d" % n)
 if mode == "sleep":
     time.sleep(60)
+if mode == "wait":
+    while not os.path.exists(place):
+        time.sleep(0.05)
+    place = ""
 if mode == "die":
     os.kill(os.getpid(), 9)
 if mode == "memory":
@@ -125,6 +129,22 @@ class TestOnePoint:
         assert first[0]["state"] == "finished"
         assert execute(sweep, store) == first
         assert mark.read_text() == "x"
+
+    def test_code_that_changes_while_the_sweep_runs(self, tmp_path: Path) -> None:
+        sweep, store = load_specification(make_specification(tmp_path)), Store(tmp_path / "out")
+        ((key, point),) = point_keys(sweep).items()
+        store.prepare()
+        record = execute_point(Task(key, point, sweep.notebook, store.folder, code="another digest"))
+        assert record["state"] == "failed"
+        assert "is not what the sweep began with" in record["error"]
+        again = execute_point(Task(key, point, sweep.notebook, store.folder, code=code_digest(sweep.notebook)))
+        assert again["state"] == "finished"
+
+    def test_braces_in_a_path(self, tmp_path: Path) -> None:
+        folder = tmp_path / "{n}"
+        folder.mkdir()
+        (record,) = execute(load_specification(make_specification(folder)), Store(folder / "{out}"))
+        assert record["state"] == "finished", record["error"]
 
     def test_numbers_of_a_chapter(self) -> None:
         numbers = read_numbers(nbformat.read(BOOK / "stability_of_augmentation.ipynb", 4))
@@ -269,6 +289,8 @@ class TestTable:
             ({"x": "seed", "y": "root"}, "where: n varies too"),
             ({"x": "n", "y": "root", "where": {"n": 3}}, "where: no point has n=3"),
             ({"x": "n", "y": "root", "where": {"m": 3}}, "where: there is no column"),
+            ({"x": "n", "y": "root", "where": {"mode": None}}, "where: no point has mode=None; it takes"),
+            ({"x": "n", "y": "root", "where": {"n": [1, 2]}}, "where: no point has n="),
             ({"x": "n", "y": "root", "log": "z"}, "log: must be"),
         ],
     )
@@ -277,11 +299,32 @@ class TestTable:
         with pytest.raises(SweepError, match=message):
             plot(sweep, collect(sweep, store), **options)
 
+    def test_points_that_differ_in_what_they_record(self, tmp_path: Path) -> None:
+        points = [{"mode": "ok", "n": 2}, {"rate": 0.1}, {"rate": 0.2}, {"rate": 0.3}]
+        sweep, store = load_specification(make_specification(tmp_path, points=points)), Store(tmp_path / "out")
+        store.prepare()
+        results = [{"square": 4.0, "n": 9.0}, {"square": 1.0, "state": 5.0}, {"other": 3.0}, {}]
+        for (key, point), numbers in zip(point_keys(sweep).items(), results, strict=True):
+            record = {"key": key, "parameters": point.parameters, "repeat": 0, "state": "finished", "error": None}
+            store.write(
+                record | {"numbers": numbers, "seconds": 1.0, "attempts": 1, "device": "", "versions": {}}, None
+            )
+        table = collect(sweep, store)
+        assert table["square"].tolist()[:2] == [4, 1]
+        assert table["other"].count() == 1
+        assert (table["recorded.n"][0], table["recorded.state"][1]) == (9, 5)
+        assert table["n"].count() == 1
+        write_table(table, store)
+        plot(sweep, table, "rate", "square")
+        with pytest.raises(SweepError, match="y: no point that is left has n, other"):
+            plot(sweep, table, "n", "other")
+
     def test_no_point_yet(self, finished: tuple[Any, Store], tmp_path: Path) -> None:
         sweep, _ = finished
         empty = Store(tmp_path / "none")
         table = collect(sweep, empty)
         assert table.empty
+        assert {"key", "state", "n", "mode", "seed", "seconds"} <= set(table.columns)
         with pytest.raises(SweepError, match="no point has finished"):
             plot(sweep, table, "n", "root")
         assert not (tmp_path / "none").exists()
@@ -317,6 +360,9 @@ class TestCommands:
         self.invoke("plot", *common, "--where", "mode=ok", "--to", tmp_path / "p.svg")
         assert (tmp_path / "p.svg").read_text().lstrip().startswith("<?xml")
         assert "to: cannot write" in self.invoke("plot", *common, "--to", tmp_path / "no" / "p.png", status=2)
+        assert "where: cannot read the value" in self.invoke("plot", *common, "--where", "mode=[", status=2)
+        self.invoke("plot", *common, "--where", "mode=ok", "--to", tmp_path / "no_ending")
+        assert (tmp_path / "no_ending.png").exists()
         assert "where: must be NAME=VALUE" in self.invoke("plot", *common, "--where", "mode", status=2)
 
     def test_clean_removes_what_no_present_point_needs(self, tmp_path: Path) -> None:
@@ -324,11 +370,13 @@ class TestCommands:
         store = Store(tmp_path / "out")
         execute(sweep, store)
         spec = make_specification(tmp_path, grid={"n": [2, 3]})
-        (store.points / ".left.tmp").write_text("")
+        store.temporary("left").write_text("")
+        (store.points / "mine.json").write_text("not a record: it stays")
         assert "removed 3 files" in self.invoke("clean", spec, "-o", store.folder)
         assert plan(load_specification(spec), store)["finished"] == 1
         self.invoke("clean", spec, "-o", store.folder, "--all", status=1)
         assert "removed 2 files" in self.invoke("clean", spec, "-o", store.folder, "--all", "--yes")
+        assert [path.name for path in store.points.iterdir()] == ["mine.json"]
 
     @pytest.mark.parametrize("command", ["run", "plan", "status", "collect", "clean"])
     def test_bad_input_is_one_line_and_status_2(self, tmp_path: Path, command: str) -> None:
@@ -340,6 +388,9 @@ class TestCommands:
         (tmp_path / "file").write_text("")
         spec = make_specification(tmp_path)
         assert "error: output: " in self.invoke("run", spec, "-o", tmp_path / "file" / "x", status=2)
+        assert "error: output: " in self.invoke("run", spec, "-o", tmp_path / "file", status=2)
+        (tmp_path / "locked" / ".lock").mkdir(parents=True)
+        assert "error: output: cannot lock" in self.invoke("run", spec, "-o", tmp_path / "locked", status=2)
 
     def test_a_scheduler_that_does_not_answer(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("lib.sweep.driver._ANSWER", 1)
@@ -357,7 +408,8 @@ class Program:
         command = [sys.executable, "-m", module, *map(str, arguments)]
         self.log = log
         with log.open("w") as file:
-            self.process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=file, stderr=subprocess.STDOUT)
+            streams = {"stdout": file, "stderr": subprocess.STDOUT}
+            self.process = subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True, **streams)
 
     @property
     def running(self) -> bool:
@@ -385,18 +437,20 @@ def command_line(pid: int) -> bytes:
 
 
 def descendants(pid: int) -> list[int]:
-    """Return the processes started by a process, directly or not."""
-    parents = {}
+    """Return the living processes started by a process, directly or not."""
+    parents, dead = {}, set()
     for entry in Path("/proc").glob("[0-9]*/stat"):
         try:
-            fields = entry.read_text().rsplit(")", 1)[1].split()
+            state, parent = entry.read_text().rsplit(")", 1)[1].split()[:2]
         except (OSError, IndexError):
             continue
-        parents[int(entry.parent.name)] = int(fields[1])
+        parents[int(entry.parent.name)] = int(parent)
+        if state in "ZX":
+            dead.add(int(entry.parent.name))
     found = {pid}
     while new := {child for child, parent in parents.items() if parent in found} - found:
         found |= new
-    return sorted(found - {pid})
+    return sorted(found - {pid} - dead)
 
 
 def wait_for(condition: Callable[[], Any], seconds: float = 120) -> None:
@@ -406,69 +460,92 @@ def wait_for(condition: Callable[[], Any], seconds: float = 120) -> None:
         time.sleep(0.05)
 
 
+def begun(store: Store) -> bool:
+    """Return whether a notebook has left a first trace."""
+    return any(store.points.glob(".*.ipynb"))
+
+
 needs_proc = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="finds the worker processes in /proc")
 
 
 @needs_proc
-def test_twenty_kills_leave_the_same_table(tmp_path: Path) -> None:
-    """Ten times a process of a running sweep and then its driver die by SIGKILL; the table comes out the same."""
-    fields = {"grid": {"n": list(range(1, 9)), "mode": ["ok", "raise"]}, "seeds": {"seed": [0, 1]}}
-    spec = make_specification(tmp_path, **fields)
-    sweep = load_specification(spec)
-    reference = Store(tmp_path / "reference")
-    execute(sweep, reference)
+def test_twenty_kills_leave_the_same_table(finished: tuple[Any, Store], tmp_path: Path) -> None:
+    """Three times a worker or a kernel of a running sweep and then its driver die by SIGKILL, and so on to twenty."""
+    sweep, reference = finished
     expected = same(collect(sweep, reference))
     source, store, killed = random.Random(7), Store(tmp_path / "out"), 0
-    command = ["run", spec, "-o", store.folder, "--workers", 2, "--quiet"]
-    for _ in range(10):
-        driver = Program(tmp_path / "log", *command)
+    command = ["run", sweep.notebook.parent / "spec.yml", "-o", store.folder, "--workers", 2, "--quiet"]
+    while killed < 20:
+        driver, start = Program(tmp_path / "log", *command), time.monotonic()
         wait_for(lambda d=driver: d.workers() or not d.running)
-        time.sleep(source.uniform(0.0, 3.0))
-        if victims := descendants(driver.process.pid):
-            os.kill(source.choice(victims), signal.SIGKILL)
-            killed += 1
-        time.sleep(source.uniform(0.0, 2.0))
+        pause = (time.monotonic() - start) / 2  # longer where all takes longer
+        if source.random() < 0.7:
+            wait_for(lambda d=driver: begun(store) or not d.running)
+        for _ in range(3):
+            time.sleep(source.uniform(0, pause))
+            if victims := descendants(driver.process.pid):
+                os.kill(source.choice(victims), signal.SIGKILL)
+                killed += 1
+        time.sleep(source.uniform(0, pause))
         killed += driver.running
         driver.kill()
         for path in store.points.glob("[!.]*.json"):
             assert json.loads(path.read_text())["key"] == path.stem
         records = sorted(store.points.glob("[!.]*"))
-        for path in source.sample(records, min(3, len(records))):
+        for path in source.sample(records, min(6, len(records))):
             path.unlink(missing_ok=True)  # so that the sweep is not over too soon
-    assert killed == 20
     status, output = Program(tmp_path / "log", *command).finish()
     assert status == 1, output  # the points that raise are recorded as failed
+    assert "12 points" in output
     assert same(collect(sweep, store)) == expected
     assert same(pd.read_parquet(store.folder / "table.parquet")) == expected
+    assert not any(store.points.glob(".*"))
 
 
 @needs_proc
 def test_a_killed_worker_takes_no_point_with_it(tmp_path: Path) -> None:
-    spec = make_specification(tmp_path, grid={"n": [1, 2, 3]}, seeds={"seed": [0, 1]})
+    spec = make_specification(tmp_path, grid={"n": [1, 2, 3, 4]})
     store = Store(tmp_path / "out")
     driver = Program(tmp_path / "log", "run", spec, "-o", store.folder, "--workers", 2, "--quiet")
-    wait_for(lambda: any(store.points.glob("[!.]*.json")) or not driver.running)
+    wait_for(lambda: begun(store) or not driver.running)
     os.kill(driver.workers()[0], signal.SIGKILL)
     status, output = driver.finish()
     assert status == 0, output
-    assert "6 points: 6 finished now" in output
+    assert "4 points: 4 finished now" in output
+
+
+@needs_proc
+def test_interrupt_is_one_line_and_leaves_no_process(tmp_path: Path) -> None:
+    spec = make_specification(tmp_path, grid={"n": [1, 2]}, parameters={"mode": "sleep"})
+    store = Store(tmp_path / "out")
+    driver = Program(tmp_path / "log", "run", spec, "-o", store.folder, "--workers", 2, "--quiet")
+    wait_for(lambda: begun(store) or not driver.running)
+    family = descendants(driver.process.pid)
+    os.killpg(driver.process.pid, signal.SIGINT)  # what a terminal does at Ctrl-C
+    status, output = driver.finish()
+    assert status == 130, output
+    assert output.splitlines()[1:] == ["", "interrupted; what is finished is kept; the same command goes on from there"]
+    wait_for(lambda: not any(b"python" in command_line(pid) for pid in family))
 
 
 def test_two_drivers_on_one_folder(tmp_path: Path) -> None:
-    spec = make_specification(tmp_path, grid={"n": [1, 2, 3, 4]})
-    command = ["run", spec, "-o", tmp_path / "out", "--workers", 1, "--quiet"]
-    drivers = [Program(tmp_path / f"log{i}", *command) for i in range(2)]
-    ends = sorted(driver.finish() for driver in drivers)
-    statuses = [status for status, _ in ends]
-    assert statuses in ([0, 2], [0, 0]), ends  # the second may come after the first has ended
-    if statuses == [0, 2]:
-        assert "error: output: another sweep is running" in ends[1][1]
-    sweep = load_specification(spec)
-    assert (collect(sweep, Store(tmp_path / "out"))["square"] == [1, 4, 9, 16]).all()
+    place = tmp_path / "go"
+    spec = make_specification(tmp_path, grid={"n": [1, 2]}, parameters={"mode": "wait", "place": str(place)})
+    store = Store(tmp_path / "out")
+    command = ["run", spec, "-o", store.folder, "--workers", 1, "--quiet"]
+    first = Program(tmp_path / "log1", *command)
+    wait_for(lambda: begun(store) or not first.running)
+    status, output = Program(tmp_path / "log2", *command).finish()
+    assert status == 2
+    assert output.startswith("error: output: another sweep is running")
+    place.touch()
+    status, output = first.finish()
+    assert status == 0, output
+    assert (collect(load_specification(spec), store)["square"] == [1, 4]).all()
 
 
 def test_workers_joined_to_a_running_scheduler(tmp_path: Path) -> None:
-    """Two workers and a scheduler started by themselves on the loopback interface."""
+    """Two workers and a scheduler started by themselves on the loopback interface; at last the scheduler dies."""
     place = tmp_path / "scheduler.json"
     options = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", place]
     programs = [Program(tmp_path / "log", "scheduler", *options, module="dask")]
@@ -476,7 +553,7 @@ def test_workers_joined_to_a_running_scheduler(tmp_path: Path) -> None:
         wait_for(lambda: place.exists() and place.read_text().strip().endswith("}"))
         address = json.loads(place.read_text())["address"]
         local = ["--nthreads", "1", "--no-dashboard", "--local-directory", tmp_path / "scratch", "--host", "127.0.0.1"]
-        for name in ("0", "1"):
+        for name in ("left", "right"):
             programs.append(Program(tmp_path / name, "worker", address, *local, "--name", name, module="dask"))
         sweep = load_specification(make_specification(tmp_path, grid={"n": [1, 2, 3, 4]}))
         store = Store(tmp_path / "out")
@@ -485,6 +562,49 @@ def test_workers_joined_to_a_running_scheduler(tmp_path: Path) -> None:
         assert (outcome.points, outcome.now, outcome.failures) == (4, 4, [])
         assert lines[0].startswith("dashboard: ")
         assert (collect(sweep, store)["square"] == [1, 4, 9, 16]).all()
+        spec = make_specification(tmp_path, grid={"n": [1, 2, 3]}, parameters={"mode": "sleep"})
+        driver = Program(tmp_path / "driver", "run", spec, "-o", store.folder, "--scheduler", address, "--quiet")
+        wait_for(lambda: begun(store) or not driver.running)
+        programs.pop(0).kill()
+        status, output = driver.finish()
+        assert status == 2
+        assert output.splitlines()[-1].startswith("error: scheduler: lost; what is finished is kept")
+        assert len(list(store.points.glob("[!.]*.json"))) == 4  # no point is blamed for it
     finally:
         for program in reversed(programs):
             program.kill()
+
+
+class TestDevices:
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"gpus": 3}, "gpus: 3 processes need as many GPUs, got 2 of 2"),
+            ({"gpus": 1, "workers": 2}, "gpus: 2 processes need as many GPUs, got 1 of 2"),
+            ({"gpus": -1}, "gpus: must be an integer of at least 0"),
+            ({"workers": 0}, "workers: must be an integer of at least 1"),
+            ({"first": 1.5}, "first: must be an integer of at least 1"),
+            ({"gpus": 1, "scheduler": "tcp://127.0.0.1:9"}, "gpus: is for this machine"),
+            ({"workers": 1, "scheduler": "tcp://127.0.0.1:9"}, "workers: is for this machine"),
+        ],
+    )
+    def test_bad_numbers(self, tmp_path: Path, options: dict, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+        with pytest.raises(SweepError, match=message):
+            run(load_specification(make_specification(tmp_path)), Store(tmp_path / "out"), **options)
+
+    @pytest.mark.parametrize(
+        ("gpu", "before", "after"),
+        [(True, None, "cuda:3"), (True, "cpu", "cuda:3"), (False, None, "cpu"), (False, "cuda:1", "cuda:1")]
+        + [(None, None, None), (None, "cuda:1", "cuda:1")],
+    )
+    def test_one_process_per_device(
+        self, gpu: bool | None, before: str | None, after: str | None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("SYMMETRY_DEVICE", before or "")
+        if before is None:
+            monkeypatch.delenv("SYMMETRY_DEVICE")
+        monkeypatch.setattr("distributed.get_worker", lambda: type("Worker", (), {"name": 3}))
+        _prepare(Task("key", None, Path(), Path(), gpu=gpu))
+        assert os.environ.get("SYMMETRY_DEVICE") == after
+        monkeypatch.setenv("SYMMETRY_DEVICE", "")

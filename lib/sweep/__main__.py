@@ -46,7 +46,7 @@ def _bad_input_is_one_line(command: Callable[..., None]) -> Callable[..., None]:
             click.echo(f"error: output: {one_line(error)}", err=True)
             sys.exit(2)
         except KeyboardInterrupt:
-            click.echo("\ninterrupted; what is finished is kept, and the same command goes on from there", err=True)
+            click.echo("\ninterrupted; what is finished is kept; the same command goes on from there", err=True)
             sys.exit(130)
 
     return wrapped
@@ -192,6 +192,7 @@ def plot(
     chosen = {name: _value(value) for name, _, value in (item.partition("=") for item in where)}
     figure = draw(sweep, make_table(sweep, store), x, y, by, chosen, log)
     target = to or store.folder / "plot.png"
+    target = target if target.suffix else target.with_name(f"{target.name}.png")
     try:
         figure.savefig(target)
     except (OSError, ValueError) as error:

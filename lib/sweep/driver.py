@@ -108,7 +108,13 @@ def _check_numbers(scheduler: str | None, workers: int | None, gpus: int, first:
 
 
 def _records(client: Any, tasks: list[Task], store: Store) -> Iterator[dict[str, Any]]:
-    """Yield the record of each point as it ends; a point that keeps killing its worker has failed."""
+    """Yield the record of each point as it ends; a point that keeps killing its worker has failed.
+
+    Raises
+    ------
+    SweepError
+        The scheduler is gone.
+    """
     from distributed import KilledWorker, as_completed
 
     futures = client.map(execute_point, tasks, key=[f"point-{t.key}" for t in tasks], pure=False)
@@ -117,6 +123,12 @@ def _records(client: Any, tasks: list[Task], store: Store) -> Iterator[dict[str,
         task = by_key[future.key]
         if future.status == "finished":
             yield future.result()
+            continue
+        if future.status in ("cancelled", "lost"):
+            raise SweepError("scheduler: lost; what is finished is kept, and the same command goes on from there")
+        stored = store.read(task.key)
+        if stored is not None and stored["state"] == "finished":  # its worker died just after
+            yield stored
             continue
         problem = future.exception()
         killed = isinstance(problem, KilledWorker)
@@ -175,8 +187,9 @@ def _configure_logging() -> None:
     """Keep Dask's own messages about workers that come and go off the terminal: the records say what matters."""
     import logging
 
-    for name in ("distributed", "bokeh", "tornado"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+    for name in ["distributed", "bokeh", "tornado", *logging.root.manager.loggerDict]:
+        if name.split(".")[0] in ("distributed", "bokeh", "tornado"):
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
 def _progress(records: Iterator[dict[str, Any]], total: int, quiet: bool) -> Iterator[dict[str, Any]]:

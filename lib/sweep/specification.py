@@ -9,14 +9,13 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
+from lib.sweep.notebook import TYPES, find_notebook, read_parameters
 from lib.sweep.plain import SweepError, one_line, read_yaml, short
 
-BOOK = Path(__file__).resolve().parents[2] / "book"
-_TYPES = {"int": int, "float": float, "bool": bool, "str": str, "list": list, "dict": dict}
 _MOST_POINTS = 1_000_000
 _LONGEST = 1e7  # seconds
 _COLUMNS = frozenset({"key", "state", "repeat", "seconds", "attempts", "device", "error"})  # the table's own
@@ -166,52 +165,6 @@ def load_specification(path: Path) -> Sweep:
     return Sweep(path.stem, specification, notebook, tuple(_check_duplicates(expand(specification), adapters)))
 
 
-def find_notebook(name: str, folder: Path) -> Path:
-    """Return the path of a chapter by its name, or of a notebook by its path relative to ``folder``.
-
-    Raises
-    ------
-    SweepError
-        There is no such notebook.
-    """
-    chapters = {path.stem: path for path in sorted(BOOK.glob("*.ipynb"))}
-    path = chapters.get(name) or (folder / name)
-    try:
-        found = path.suffix == ".ipynb" and path.is_file()
-    except OSError:  # a name that is too long, a folder that may not be read
-        found = False
-    if not found:
-        raise SweepError(f"notebook: must be the path of an .ipynb file or one of {list(chapters)}, got {short(name)}")
-    return path.resolve()
-
-
-def read_parameters(notebook: Path) -> dict[str, TypeAdapter | None]:
-    """Return the parameters of a notebook's ``parameters`` cell with validators of their types.
-
-    A parameter without a type, or with one that YAML or papermill cannot hold, has ``None``.
-
-    Raises
-    ------
-    SweepError
-        The notebook cannot be read.
-    """
-    from papermill import inspect_notebook
-
-    try:
-        found = inspect_notebook(braces(notebook))
-    except Exception as error:  # papermill raises whatever its reader does
-        raise SweepError(f"notebook: cannot read {notebook.name}: {one_line(error)}") from None
-    return {name: _adapter(entry["inferred_type_name"]) for name, entry in found.items()}
-
-
-def _adapter(annotation: str) -> TypeAdapter | None:
-    try:
-        kind = eval(annotation, {"__builtins__": {}}, _TYPES | {"Literal": Literal})
-        return None if kind is None else TypeAdapter(kind, config=ConfigDict(strict=True, allow_inf_nan=False))
-    except Exception:  # whatever stands there, it is no type made of these
-        return None
-
-
 def expand(specification: Specification) -> Iterator[Point]:
     """Yield every point of a specification, in a fixed order, the repeats innermost.
 
@@ -255,7 +208,7 @@ def _check_parameters(specification: Specification, adapters: dict[str, TypeAdap
         if name not in adapters:
             raise SweepError(f"{field}: the notebook has no such parameter; it has {list(adapters)}")
         if adapters[name] is None:
-            raise SweepError(f"{field}: the notebook gives it no type made of {', '.join(_TYPES)} and Literal")
+            raise SweepError(f"{field}: the notebook gives it no type made of {', '.join(TYPES)} and Literal")
         if name in _COLUMNS:
             raise SweepError(f"{field}: the table has a column of its own with this name; rename the parameter")
         section = place.split(".")[0]
@@ -294,8 +247,3 @@ def _first_problem(error: ValidationError) -> str:
     if first["type"] == "missing":
         return f"{field}: this field is needed"
     return f"{field}: {one_line(first['msg'].removeprefix('Value error, '))}, got {short(first['input'])}"
-
-
-def braces(path: Path) -> str:
-    """Return a path for papermill, which reads what stands in braces as a parameter."""
-    return str(path).replace("{", "{{").replace("}", "}}")

@@ -29,7 +29,8 @@ def collect(sweep: Sweep, store: Store) -> pd.DataFrame:
     import pandas as pd
 
     rows, numbers = [], {}
-    taken = {"key", "state", "repeat", *_LAST, *sweep.specification.parameters, *sweep.swept}
+    given = [*sweep.specification.parameters, *sweep.swept]
+    taken = {"key", "state", *given, "repeat", *_LAST}
     for key, point in point_keys(sweep).items():
         record = store.read(key)
         if record is None:
@@ -39,13 +40,12 @@ def collect(sweep: Sweep, store: Store) -> pd.DataFrame:
         row = {"key": key, "state": record["state"]} | {n: _plain(v) for n, v in point.parameters.items()}
         row |= {"repeat": point.repeat} | recorded | {name: record[name] for name in _LAST}
         rows.append(row | {f"version.{name}": value for name, value in record["versions"].items()})
+    if not rows:
+        return pd.DataFrame(columns=["key", "state", *given, "repeat", *_LAST])
     frame = pd.DataFrame(rows)
     tail = [c for c in frame.columns if c in _LAST or c.startswith("version.")]
     head = [c for c in frame.columns if c not in numbers and c not in tail]
-    for name in frame.columns.intersection([*sweep.specification.parameters, *sweep.swept]):
-        if frame[name].dropna().map(type).nunique() > 1 and frame[name].dtype == object:
-            frame[name] = frame[name].map(json.dumps, na_action="ignore")  # a column of texts and numbers
-    return frame[head + list(numbers) + tail] if rows else frame
+    return frame[head + list(numbers) + tail]
 
 
 def write_table(frame: pd.DataFrame, store: Store) -> list[Path]:
@@ -132,9 +132,9 @@ def plot(
         if name is not None and (name not in frame or (option != "by" and not is_numeric_dtype(frame[name]))):
             numeric = [c for c in frame.columns if is_numeric_dtype(frame[c])]
             raise SweepError(f"{option}: must be a column of numbers, one of {numeric}, got {name!r}")
-    frame = frame.dropna(subset=[x, y])
+    frame = frame.dropna(subset=[x, y] if by is None else [x, y, by])
     if frame.empty:
-        raise SweepError(f"y: no point that is left has both {x} and {y}")
+        raise SweepError(f"y: no point that is left has {x}, {y}{f' and {by}' if by else ''}")
     for name in sweep.swept:
         if name not in (x, by, *sweep.specification.seeds) and frame[name].nunique(dropna=False) > 1:
             raise SweepError(f"where: {name} varies too; choose one of {_values(frame[name])}")

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from lib import __version__, results
+from lib.sweep.notebook import braces, quick_import
 from lib.sweep.plain import one_line
-from lib.sweep.specification import Point, braces
+from lib.sweep.specification import Point
 from lib.sweep.store import Store, code_digest
 
 _VERSIONS = ("torch", "numpy")
@@ -69,8 +70,9 @@ def execute_point(task: Task) -> dict[str, Any]:
 
 def _attempt(task: Task, output: Path) -> dict[str, Any]:
     """Execute the notebook once; return state, error, numbers, seconds, device and versions."""
-    from papermill import execute_notebook
-    from papermill.exceptions import PapermillExecutionError
+    with quick_import():
+        from papermill import execute_notebook
+        from papermill.exceptions import PapermillExecutionError
 
     from lib.notebooks import own_kernel_manager
 
