@@ -10,7 +10,9 @@ y_i⟨x_i, β⟩ ≥ 1 there are multipliers α ≥ 0, zero off the support vect
 
     Ĝβ̂^* = c (β̂β̂^*)^{p/2}   and   β̂^*Ĝ = c (β̂^*β̂)^{p/2}   in every block, c > 0,
 
-which needs no decision about the rank of β̂. *Form A* takes the best α, *form P* the multipliers that come with β.
+which needs no decision about the rank of β̂. *Form A* takes the best α, *form P* the multipliers that come with β. These
+conditions say nothing about Ĝ outside the range of β̂, which is all there is to say for p < 1. A minimum of the convex
+problem p = 1 also needs ‖Ĝ‖ ≤ c in the dual norm: that is what :func:`duality_gap` adds.
 """
 
 from __future__ import annotations
@@ -148,10 +150,15 @@ def form_p(norm: Norm, beta: Tensor, features: Tensor, labels: Tensor, multiplie
     features, labels
         Points x_i, shape ``(n, d)``, and labels y_i = ±1, shape ``(n,)``.
     multipliers
-        α ≥ 0, shape ``(n,)``; the scale does not matter.
+        α ≥ 0, not all zero, shape ``(n,)``; the scale does not matter.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument of another shape or kind, labels other than ±1, a negative multiplier, or none that is positive.
     """
     points = _points(norm, beta, features, labels)
-    return _sine(norm.image(check_tensor("multipliers", multipliers, (len(points),)) @ points, beta), norm.target(beta))
+    return _sine(norm.image(_multipliers(multipliers, points) @ points, beta), norm.target(beta))
 
 
 def form_a(norm: Norm, beta: Tensor, features: Tensor, labels: Tensor, tolerance: float = 1e-3) -> tuple[float, Tensor]:
@@ -197,7 +204,7 @@ def duality_gap(norm: Norm, beta: Tensor, features: Tensor, labels: Tensor, mult
         As for :func:`form_p`; the exponent must be at least 1.
     """
     points = _points(norm, beta, features, labels)
-    alpha = check_tensor("multipliers", multipliers, (len(points),), inexact=True)
+    alpha = _multipliers(multipliers, points)
     return 1 - float(alpha.sum() * (points @ beta).min() / (norm.dual(alpha @ points) * norm(beta)))
 
 
@@ -235,7 +242,17 @@ def _points(norm: Norm, beta: Tensor, features: Tensor, labels: Tensor) -> Tenso
     if check_tensor("beta", beta, (length,), inexact=True).ndim != 1 or not beta.norm() > 0:
         raise ValueError(f"beta must be a nonzero vector of length {length}, got shape {tuple(beta.shape)}")
     check_tensor("features", features, (None, length), inexact=True)
-    return features * check_tensor("labels", labels, (len(features),))[:, None]
+    if not bool((check_tensor("labels", labels, (len(features),)).abs() == 1).all()):
+        raise ValueError(f"labels must be 1 or -1, got {sorted(set(labels.tolist()))[:5]}")
+    return features * labels[:, None]
+
+
+def _multipliers(multipliers: Tensor, points: Tensor) -> Tensor:
+    """Return the multipliers in the dtype of the points if they are nonnegative and not all zero."""
+    alpha = check_tensor("multipliers", multipliers, (len(points),)).to(points)
+    if bool((alpha < 0).any()) or not bool((alpha > 0).any()):
+        raise ValueError("multipliers must be nonnegative and not all zero")
+    return alpha
 
 
 def _flat(blocks: Sequence[Tensor]) -> Tensor:

@@ -159,7 +159,7 @@ def test_forms_compare() -> None:
     beta = torch.tensor([1.0, 1.2, 0.9, 1.1]).double()
     assert form_a(norm := Norm(coordinates(4), 0.7), beta, one, sign, tolerance=1e9)[0] < 1e-12
     assert form_a(norm, beta, one, sign)[0] > 0.5
-    assert form_p(norm, beta, one, sign, -sign) == 1.0
+    assert form_p(norm, beta, one, -sign, sign) == 1.0
 
 
 @given(st.integers(0, 50))
@@ -190,6 +190,14 @@ def test_what_does_not_fit_is_refused(as_user: None) -> None:
         form_a(norm, beta, x, y[:2])
     with pytest.raises(ValueError, match="multipliers must have shape"):
         form_p(norm, beta, x, y, torch.ones(3))
+    for wrong in (torch.tensor([1.0, -1.0, 0.0, 0.0]), torch.zeros(4)):
+        with pytest.raises(ValueError, match="multipliers must be nonnegative"):
+            form_p(norm, beta, x, y, wrong)
+        with pytest.raises(ValueError, match="multipliers must be nonnegative"):
+            duality_gap(norm, beta, x, y, wrong)
+    assert form_p(norm, beta, x, y, torch.ones(4, dtype=torch.int64)) == form_p(norm, beta, x, y, torch.ones(4))
+    with pytest.raises(ValueError, match="labels must be 1 or -1"):
+        form_a(norm, beta, x, 3 * y)
     with pytest.raises(ValueError, match="tolerance"):
         form_a(norm, beta, x, y, tolerance=-1.0)
     with pytest.raises(ValueError, match="v must have shape"):

@@ -176,7 +176,7 @@ class BiasRun:
     form_a, form_p : float
         Residuals with the best multipliers and with the flow's own.
     at_handover : float
-        Form P at the end of the flow, before the continuation.
+        Form P, with the final multipliers, of the direction at the end of the flow, before the continuation.
     gap : float or None
         Duality gap, for two layers.
     random : list of float
