@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -49,9 +50,15 @@ def outputs(particles: Tensor, x: Tensor, response: Response) -> Tensor:
         Inputs, shape ``(B, p)`` or ``(seeds, B, p)``.
     response
         σ.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Kinds or shapes that do not fit together.
     """
+    _check_units(particles, x)
     h = _inner(particles, x)
-    return response.value(h).mean(1).mT
+    return _check_kind("response", response, Response).value(h).mean(1).mT
 
 
 def velocity(
@@ -64,15 +71,25 @@ def velocity(
     particles
         Matrices z_i, shape ``(seeds, N, q·p)``.
     x, y
-        Inputs ``(B, p)`` or ``(seeds, B, p)``, and targets ``(seeds, B, q)``.
+        Inputs ``(B, p)`` or ``(seeds, B, p)``, and targets ``(seeds, B, q)`` or ``(1, B, q)``.
     response
         σ.
     weights
         Masses of the points, shape ``(B,)``; default 1/B each.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Kinds or shapes that do not fit together.
     """
+    _check_units(particles, x)
+    points, own = x.shape[-2], len(_check_kind("y", y, Tensor)) != 1
+    _check_shape("y", y, (len(particles) if own else 1, points, particles.shape[-1] // x.shape[-1]))
+    if weights is not None:
+        _check_shape("weights", weights, (points,))
     h = _inner(particles, x)  # (seeds, N, q, B)
-    w = 1.0 / x.shape[-2] if weights is None else weights
-    value = response.value(h)
+    w = 1.0 / points if weights is None else weights
+    value = _check_kind("response", response, Response).value(h)
     residual = (y.mT - value.mean(1)) * w
     pulled = residual[:, None] * response.slope(h, value)
     return (pulled.flatten(1, 2) @ x).reshape(particles.shape)
@@ -94,8 +111,19 @@ def population_velocity(particles: Tensor, teacher: Tensor, inputs: int, scale: 
         p, the number of columns.
     scale
         Standard deviation of the inputs.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Kinds or shapes that do not fit together, a teacher that is not finite, a scale that is not positive.
     """
-    c = (KAPPA * scale) ** 2
+    check_int("inputs", inputs)
+    _check_shape("particles", particles, (None, None, None))
+    _check_shape("teacher", teacher, (len(particles), None, particles.shape[-1]))
+    if particles.shape[-1] % inputs:
+        raise ValueError(f"inputs must divide the length {particles.shape[-1]} of a particle, got {inputs}")
+    check_tensor("teacher", teacher)
+    c = (KAPPA * check_float("scale", scale, minimum=1e-12)) ** 2
     a = particles.unflatten(-1, (-1, inputs)).transpose(1, 2)  # (seeds, q, N, p)
     b = teacher.unflatten(-1, (-1, inputs)).transpose(1, 2)
     aa, bb = 1 + c * a.square().sum(-1), 1 + c * b.square().sum(-1)
@@ -110,8 +138,8 @@ def population_velocity(particles: Tensor, teacher: Tensor, inputs: int, scale: 
 def hermite_nodes(dimension: int, nodes: int, scale: float) -> tuple[Tensor, Tensor]:
     """Return points ``(nodes^dimension, dimension)`` and masses of the Gauss–Hermite rule for N(0, scale²·1).
 
-    The product rule is exact for polynomials of degree 2·nodes − 1 in each coordinate, and invariant under permutations
-    and sign changes of the coordinates whatever ``nodes`` is.
+    Exact for polynomials of degree 2·nodes − 1 in each coordinate, and invariant under permutations and sign changes of
+    the coordinates whatever ``nodes`` is.
     """
     from scipy.special import roots_hermitenorm
 
@@ -194,6 +222,24 @@ class Discovery:
         check_tensor("target", target, self.basis.shape[-2:], inexact=True)
         return torch.linalg.matrix_norm(self.projection - target, ord=2).clamp(max=1.0).asin()
 
+    def stopped(self, threshold: float) -> Discovery:
+        """Return what the same run finds with a larger threshold, which decides where growth ends, not where it goes.
+
+        Raises
+        ------
+        ValueError
+            The threshold is smaller than that of the run: some seed would have gone on.
+        """
+        stay = self.escapes <= check_float("threshold", threshold, minimum=0.0)
+        if not stay.any(0).all():
+            least = float(self.escapes.nan_to_num(torch.inf).amin(0).max())
+            raise ValueError(f"threshold must be at least {least:.1e}, where all seeds have stopped, got {threshold}")
+        last = stay.int().argmax(0)
+        dimensions = self.dimensions - (self.escapes.isfinite().sum(0) - 1) + last
+        kept = torch.arange(self.basis.shape[-1]) < dimensions[:, None]
+        seen = torch.arange(len(self.escapes))[:, None] <= last
+        return Discovery(self.basis * kept[..., None], dimensions, self.escapes.where(seen, torch.nan))
+
 
 def discover(velocity: Velocity, basis: Tensor, growth: Growth, generator: torch.Generator) -> Discovery:
     """Grow subspaces E_0 ⊂ E_1 ⊂ … until trained particles stay, one per seed.
@@ -216,13 +262,15 @@ def discover(velocity: Velocity, basis: Tensor, growth: Growth, generator: torch
     Raises
     ------
     TypeError
-        ``velocity`` is no function, or ``basis`` no floating-point tensor.
+        An argument is of another kind, or V returns no tensor.
     ValueError
         ``basis`` has another shape or rows that are not orthonormal, or V does not keep the shape.
     ArithmeticError
         Particles became infinite or NaN: the rate is too large.
     """
     check_callable("velocity", velocity)
+    _check_kind("growth", growth, Growth)
+    _check_kind("generator", generator, torch.Generator)
     frame, dimensions = _frame(basis)
     whole, active, escapes = frame.shape[-1], torch.ones_like(dimensions, dtype=torch.bool), []
     while active.any():
@@ -243,20 +291,19 @@ def discover(velocity: Velocity, basis: Tensor, growth: Growth, generator: torch
 def train_inside(velocity: Velocity, P: Tensor, growth: Growth, generator: torch.Generator) -> Tensor:
     """Return the particles at the end of one round that starts in the ranges of P, shape ``(seeds, N, dim Z)``.
 
-    Parameters
-    ----------
-    velocity, growth, generator
-        As for :func:`discover`.
-    P
-        Orthogonal projections onto E_j, shape ``(seeds, dim Z, dim Z)``.
+    P holds the projections onto E_j, shape ``(seeds, dim Z, dim Z)``; the rest is as for :func:`discover`.
 
     Raises
     ------
-    ValueError
-        V does not keep the shape.
+    TypeError, ValueError
+        V does not keep the shape, or P holds no orthogonal projections.
     ArithmeticError
         Particles became infinite or NaN: the rate is too large.
     """
+    check_tensor("P", P, (None, None), inexact=True)
+    _check_shape("P", P, (None, P.shape[-1], None))
+    if not float((P @ P - P).abs().max()) <= 1e-8 or not torch.allclose(P, P.mT, atol=1e-8):
+        raise ValueError("P must hold orthogonal projections, P = P² = Pᵀ")
     shape = (len(P), growth.particles, P.shape[-1])
 
     def gauss(size: float) -> Tensor | float:
@@ -266,8 +313,8 @@ def train_inside(velocity: Velocity, P: Tensor, growth: Growth, generator: torch
     noise = math.sqrt(2 * growth.rate * growth.temperature)
     for step in range(growth.steps):
         v = velocity(z)
-        if step == 0 and v.shape != shape:
-            raise ValueError(f"velocity must keep the shape {shape}, got {tuple(v.shape)}")
+        if step == 0:
+            _check_shape("the value of velocity", v, shape)
         z = z + growth.rate * (v - growth.decay * z) + gauss(noise)
     if not torch.isfinite(z).all():
         raise ArithmeticError(f"particles became infinite or NaN; rate {growth.rate} is too large")
@@ -278,12 +325,19 @@ def escaped(z: Tensor, P: Tensor) -> Tensor:
     """Return W₂²(ν, P_#ν) = E‖z − Pz‖² for the law ν of particles, one number per seed.
 
     No coupling does better than z ↦ Pz, since P moves every point to the nearest one of its range.
+
+    Shapes ``(seeds, N, dim Z)`` and ``(dim Z, dim Z)`` or ``(seeds, dim Z, dim Z)``.
     """
+    _check_cloud(z, P)
     return (z - z @ P).square().sum(-1).mean(-1)
 
 
 def coherence(z: Tensor, P: Tensor) -> Tensor:
-    """Return ‖E(z − Pz)‖² / E‖z − Pz‖² in [0, 1], one number per seed: 1 if all particles leave alike."""
+    """Return ‖E(z − Pz)‖² / E‖z − Pz‖² in [0, 1], one number per seed: 1 if all particles leave alike.
+
+    The arguments are those of :func:`escaped`; NaN where no particle left.
+    """
+    _check_cloud(z, P)
     left = z - z @ P
     return left.mean(1).square().sum(-1) / left.square().sum(-1).mean(-1)
 
@@ -299,8 +353,9 @@ def _frame(basis: Tensor) -> tuple[Tensor, Tensor]:
     """Return the basis padded by zero rows, and its number of rows for every seed."""
     check_tensor("basis", basis, (None, None), inexact=True)
     seeds, rows, dim = basis.shape if basis.ndim == 3 else (0, 0, 0)
-    if not seeds or rows > dim:
-        raise ValueError(f"basis must have shape (seeds, k, dim Z) with k ≤ dim Z, got {tuple(basis.shape)}")
+    if not seeds or not dim or rows > dim or basis.is_complex():
+        wanted = "real, of shape (seeds, k, dim Z) with k ≤ dim Z"
+        raise ValueError(f"basis must be {wanted}, got {basis.dtype} of shape {tuple(basis.shape)}")
     defect = (basis @ basis.mT - torch.eye(rows, dtype=basis.dtype)).abs()
     if rows and not float(defect.max()) <= 1e-8:
         raise ValueError(f"basis must have orthonormal rows, the defect is {float(defect.max()):.1e}")
@@ -313,3 +368,33 @@ def _inner(particles: Tensor, x: Tensor) -> Tensor:
     p = x.shape[-1]
     rows = particles.unflatten(-1, (-1, p)).flatten(1, 2)
     return (rows @ x.mT).unflatten(1, (particles.shape[1], -1))
+
+
+def _check_kind(name: str, value: Any, kind: type) -> Any:
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} must be a {kind.__name__}, got {value!r} of type {type(value).__name__}")
+    return value
+
+
+def _check_shape(name: str, value: Tensor, shape: tuple[int | None, ...]) -> None:
+    """Check a tensor's whole shape; cheap, since it is done at every step."""
+    if _check_kind(name, value, Tensor).ndim != len(shape) or any(
+        s not in (None, t) for s, t in zip(shape, value.shape)
+    ):
+        wanted = ", ".join("any" if s is None else str(s) for s in shape)
+        raise ValueError(f"{name} must have shape ({wanted}), got {tuple(value.shape)}")
+
+
+def _check_units(particles: Tensor, x: Tensor) -> None:
+    """Check that matrices and inputs fit together."""
+    _check_shape("particles", particles, (None, None, None))
+    _check_shape("x", x, (None, None) if _check_kind("x", x, Tensor).ndim == 2 else (len(particles), None, None))
+    length = particles.shape[-1]
+    if not x.numel() or length % x.shape[-1]:
+        raise ValueError(f"x must hold points of a length that divides {length}, got shape {tuple(x.shape)}")
+
+
+def _check_cloud(z: Tensor, P: Tensor) -> None:
+    _check_shape("z", z, (None, None, None))
+    dim = z.shape[-1]
+    _check_shape("P", P, (dim, dim) if _check_kind("P", P, Tensor).ndim == 2 else (len(z), dim, dim))

@@ -16,6 +16,8 @@ from lib.checks import check_float, check_tensor
 from lib.groups import FiniteGroup
 from lib.irreducible import Irreducibles
 
+_DTYPES = (torch.float32, torch.float64, torch.complex64, torch.complex128)
+
 
 class GroupFourier:
     """The Fourier transform f̂(ρ) = Σ_u f(u) ρ(u) of functions on a finite group, not normalised, and its inverse.
@@ -54,7 +56,8 @@ class GroupFourier:
         f
             Values in the order of ``group.index``, real or complex, shape ``(..., |G|)``.
         """
-        check_tensor("f", f, (self.order,), inexact=True)
+        if check_tensor("f", f, (self.order,), inexact=True).dtype not in _DTYPES:
+            raise TypeError(f"f must be of single or double precision, got {f.dtype}")
         parts = self.irreducibles
         values = f.unflatten(-1, (*parts.moduli, parts.complement.order))
         values = torch.fft.ifftn(values, dim=self._axes(), norm="forward").flatten(-len(parts.moduli) - 1)
@@ -109,6 +112,7 @@ class GroupFourier:
 
     def check_blocks(self, name: str, blocks: Sequence[Tensor]) -> None:
         """Raise ``ValueError`` or ``TypeError`` unless ``blocks`` are coefficients on this group."""
+        _check_square(name, blocks)
         if len(blocks) != len(self.dims):
             raise ValueError(f"{name} must hold one tensor for each dimension {self.dims}, got {len(blocks)}")
         for d, count, block in zip(self.dims, self.counts, blocks, strict=True):
@@ -180,9 +184,14 @@ def effective_rank(blocks: Sequence[Tensor]) -> Tensor:
 
 
 def _check_square(name: str, blocks: Sequence[Tensor]) -> None:
+    if isinstance(blocks, Tensor) or not isinstance(blocks, Sequence):
+        raise TypeError(f"{name} must be a sequence of tensors, one for each dimension, got {type(blocks).__name__}")
     if not len(blocks):
         raise ValueError(f"{name} must hold at least one tensor, got none")
     for block in blocks:
         check_tensor(name, block, (None, None, None), inexact=True)
         if block.shape[-1] != block.shape[-2]:
             raise ValueError(f"{name} must hold square matrices, got shape {tuple(block.shape)}")
+    kinds = {(tuple(block.shape[:-3]), block.dtype) for block in blocks}
+    if len(kinds) > 1:
+        raise ValueError(f"{name} must agree in batch axes and dtype, got {sorted(map(str, kinds))}")

@@ -112,6 +112,10 @@ class GroupConvolution:
             check_tensor(name, f, (self.group.order,), inexact=True)
             if f.is_complex():
                 raise TypeError(f"{name} must be real, got {f.dtype}")
+        try:
+            torch.broadcast_shapes(h.shape, w.shape)
+        except RuntimeError:
+            raise ValueError(f"h and w must broadcast, got {tuple(h.shape)} and {tuple(w.shape)}") from None
         if h.dtype != w.dtype:
             raise TypeError(f"h and w must have one dtype, got {h.dtype} and {w.dtype}")
 

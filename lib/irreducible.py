@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lib.checks import check_int
+from lib.checks import check_int, check_tensor
 from lib.groups import Cyclic, DirectProduct, FiniteGroup, SemidirectProduct
 from lib.representations import MatrixRepresentation
 
@@ -40,7 +40,13 @@ def eigenspaces(table: Tensor, c: Tensor) -> list[Tensor]:
     -------
     list of Tensor
         Orthonormal bases, shape ``(n, d)`` each.
+
+    Raises
+    ------
+    TypeError, ValueError
+        No multiplication table, or c has another length, is no tensor or not finite.
     """
+    check_tensor("c", c, (len(_check_table(table)),), inexact=True)
     operator = c[table.argsort(-1)]  # row u lists the numbers of u⁻¹w
     values, vectors = torch.linalg.eigh((operator + operator.mH) / 2)
     gap = 1e-9 * float(values[-1] - values[0])
@@ -53,6 +59,7 @@ def subspace_character(table: Tensor, basis: Tensor) -> Tensor:
 
     The kernel P of the projection is left invariant, hence χ(g) = Σ_u P(u, gu) = Σ_u P(u⁻¹g⁻¹u, 1).
     """
+    check_tensor("basis", basis, (len(_check_table(table)), None), inexact=True)
     u = torch.arange(len(table))
     one = int((table.diagonal() == u).nonzero())
     left = table.argsort(-1)
@@ -79,12 +86,12 @@ def decompose_regular(table: Tensor, generator: torch.Generator) -> tuple[Tensor
 
     Raises
     ------
-    ValueError
-        The group is too large.
+    TypeError, ValueError
+        No multiplication table, or the group is too large.
     RuntimeError
         No random element separates the representations (does not happen for the table of a group).
     """
-    n = check_int("order", len(table), maximum=DECOMPOSITION_LIMIT)
+    n = check_int("order", len(_check_table(table)), maximum=DECOMPOSITION_LIMIT)
     for _ in range(_ATTEMPTS):
         c = torch.randn(n, dtype=torch.complex128, generator=generator)
         found: list[tuple[Tensor, Tensor]] = []
@@ -96,6 +103,21 @@ def decompose_regular(table: Tensor, generator: torch.Generator) -> tuple[Tensor
         if irreducible and sum(basis.shape[1] ** 2 for _, basis in found) == n:
             return _matrices_by_dimension(table, found)
     raise RuntimeError(f"no decomposition of the regular representation of order {n} in {_ATTEMPTS} attempts")
+
+
+def _check_table(table: Tensor) -> Tensor:
+    """Return a table in which every row and column lists all numbers once, and one row and column repeat the order."""
+    check_tensor("table", table, (None, None))
+    n = torch.arange(len(table))
+    if table.dtype != torch.int64 or table.ndim != 2:
+        raise TypeError(f"table must be an int64 matrix, got {table.dtype} of shape {tuple(table.shape)}")
+    fits = all(
+        t.shape == (len(n),) * 2 and bool((t.sort(-1).values == n).all() & (t == n).all(-1).any())
+        for t in (table, table.mT)
+    )
+    if not fits or int((table.diagonal() == n).sum()) != 1:
+        raise ValueError(f"table must be the multiplication table of a group, got shape {tuple(table.shape)}")
+    return table
 
 
 def _matrices_by_dimension(table: Tensor, found: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, ...]:

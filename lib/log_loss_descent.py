@@ -20,6 +20,8 @@ def log_exponential_loss(margins: Tensor) -> Tensor:
 
     R < 1/n only if every margin is positive.
     """
+    if not check_tensor("margins", margins, (None,), inexact=True).shape[-1]:
+        raise ValueError(f"margins must hold at least one point, got shape {tuple(margins.shape)}")
     return torch.logsumexp(-margins, -1) - math.log(margins.shape[-1])
 
 
@@ -56,11 +58,17 @@ def descend(
 
     Raises
     ------
+    TypeError, ValueError
+        No weights, or marks that do not ascend.
     RuntimeError
         Some run does not get there in fifty times the number of steps aimed at.
     """
     check_float("drop", drop, minimum=1e-4, maximum=2.0)
     check_tensor("marks", marks[1:], (None,))
+    if marks.ndim != 1 or not len(marks) or bool((marks[1:] <= marks[:-1]).any()):
+        raise ValueError(f"marks must be an ascending list, got {marks.tolist()}")
+    if not len(weights):
+        raise ValueError("weights must hold at least one tensor, got none")
     runs = len(weights[0])
     missing = torch.ones(runs, len(marks), dtype=torch.bool, device=weights[0].device)
     share, aimed, last, seen = torch.ones(runs).to(weights[0]), None, None, None

@@ -113,7 +113,7 @@ def separability(features: Tensor, labels: Tensor) -> Separability:
     Raises
     ------
     TypeError, ValueError
-        Features or labels of the wrong kind or shape, labels other than ±1, no points.
+        Features or labels of the wrong kind or shape, labels other than ±1, no points, entries near overflow.
     ArithmeticError
         The margin is too small for this precision, between about 1e-8 and 1e-10 of the longest point; below that it
         counts as zero.
@@ -152,8 +152,9 @@ def invariant_max_margin(features: Tensor, labels: Tensor, representation: Repre
     """Return the classifier of largest margin among those that the group does not change.
 
     Solves min ½‖β‖² subject to y_i⟨x_i, β⟩ ≥ 1 and ρ(g)ᵀβ = β, that is ⟨ρ(g)x, β⟩ = ⟨x, β⟩ for all x, as a convex
-    program with equality constraints for the generators: no point is averaged, and a basis of the invariants serves
-    only to decide whether there is a solution. The representation need not be unitary.
+    program with equality constraints for the generators. An interior point method finds the active set from the points
+    as they are; as in :func:`max_margin` the last digits come from linear equations on it. A basis of the invariants
+    serves only to decide whether there is a solution. The representation need not be unitary.
 
     Parameters
     ----------
@@ -167,7 +168,8 @@ def invariant_max_margin(features: Tensor, labels: Tensor, representation: Repre
     NotSeparable
         No invariant β separates the points; then Σ α_i y_i x_i is orthogonal to every invariant β.
     TypeError, ValueError, ArithmeticError
-        As for :func:`max_margin`; also for a representation of another dimension, or a complex one.
+        As for :func:`max_margin`; also for a representation of another dimension, a complex one, or one without
+        invariants.
     """
     import cvxpy
 
@@ -177,6 +179,8 @@ def invariant_max_margin(features: Tensor, labels: Tensor, representation: Repre
     if representation.is_complex or representation.dim != z.shape[1]:
         raise ValueError(f"representation must be real, of dimension {z.shape[1]}, got {representation}")
     basis = NullSpace(representation.dual()).basis().numpy()
+    if not len(basis):
+        raise ValueError(f"representation must have an invariant classifier but zero, {representation.name} has none")
     scale = float(np.linalg.norm(z, axis=1).max())
     found, _ = _decide(z @ basis.T, scale)
     if not found.separable:
@@ -191,10 +195,19 @@ def invariant_max_margin(features: Tensor, labels: Tensor, representation: Repre
 
 
 def angle(a: Tensor, b: Tensor) -> Tensor:
-    """Return the angle between vectors along the last axis, in radians, exact also where it is tiny or near π."""
-    u, v = (
-        check_tensor(name, t, (None,), inexact=True) / t.norm(dim=-1, keepdim=True) for name, t in (("a", a), ("b", b))
-    )
+    """Return the angle between vectors along the last axis, in radians, exact also where it is tiny or near π.
+
+    Raises
+    ------
+    TypeError, ValueError
+        The vectors are no tensors, have different lengths, or one of them is zero.
+    """
+    for name, t in (("a", a), ("b", b)):
+        if not bool((check_tensor(name, t, (None,), inexact=True).norm(dim=-1) > 0).all()):
+            raise ValueError(f"{name} must hold no zero vector, which has no direction")
+    if a.shape[-1] != b.shape[-1]:
+        raise ValueError(f"a and b must hold vectors of one length, got {a.shape[-1]} and {b.shape[-1]}")
+    u, v = (t / t.norm(dim=-1, keepdim=True) for t in (a, b))
     return 2 * torch.atan2((u - v).norm(dim=-1), (u + v).norm(dim=-1))
 
 
@@ -211,12 +224,17 @@ def _signed(features: Tensor, labels: Tensor) -> np.ndarray:
         raise ValueError(f"features must be {wanted}, got {features.dtype} of shape {tuple(features.shape)}")
     if check_tensor("labels", labels, (len(features),)).ndim != 1:
         raise ValueError(f"labels must have shape ({len(features)},), got {tuple(labels.shape)}")
+    if labels.is_complex() or labels.dtype == torch.bool:
+        raise TypeError(f"labels must be real numbers 1 or -1, got {labels.dtype}")
     others = labels[(labels != 1) & (labels != -1)]
     if len(others):
         raise ValueError(f"labels must all be 1 or -1, got {sorted(set(others.tolist()))[:5]}")
     z = (features * labels[:, None]).detach().cpu().to(torch.float64).numpy()
-    if not np.abs(z).max() > 0:
+    largest = float(np.abs(z).max())
+    if not largest > 0:
         raise ValueError("features must not all be zero")
+    if not 1e-100 < largest < 1e100:
+        raise ValueError(f"features must have a largest entry between 1e-100 and 1e100, got {largest:.1e}")
     return z
 
 

@@ -1,6 +1,7 @@
 """Growing subspaces: gradients against independent routes, the theorem on overshooting, the rules, bad input."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -202,6 +203,25 @@ def test_angles() -> None:
     assert (found.angles(torch.eye(4).double()) > 1.57).all()
 
 
+@pytest.mark.parametrize("rule", ["mean", "leading"])
+def test_the_threshold_decides_only_where_growth_ends(rule: str) -> None:
+    teacher = gauss(4, 5, 4, seed=2)
+    exact = partial(population_velocity, teacher=teacher, inputs=2, scale=4.0)
+    zero = torch.zeros(4, 0, 4, dtype=torch.float64)
+    endless = discover(exact, zero, Growth(rule=rule, threshold=0.0), clock())
+    ends = set()
+    for threshold in (1e-3, 3e-2, 0.3, 10.0):
+        again = discover(exact, zero, Growth(rule=rule, threshold=threshold), clock())
+        found = endless.stopped(threshold)
+        assert torch.equal(found.dimensions, again.dimensions)
+        assert torch.allclose(found.basis, again.basis, atol=1e-12)
+        assert torch.allclose(found.escapes[: len(again.escapes)], again.escapes, equal_nan=True)
+        ends.update(found.dimensions.tolist())
+    assert len(ends) > 2
+    with pytest.raises(ValueError, match="threshold must be at least"):
+        again.stopped(1e-9)
+
+
 # --- bad input ---
 
 
@@ -209,16 +229,22 @@ def start(rows: int = 0) -> Tensor:
     return torch.eye(4, dtype=torch.float64)[:rows].expand(2, rows, 4)
 
 
+@pytest.mark.usefixtures("as_user")
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
         ({"velocity": 3}, TypeError, "velocity must be a function"),
-        ({"velocity": lambda z: z[:, :1]}, ValueError, "velocity must keep the shape"),
+        ({"velocity": lambda z: z[:, :1]}, ValueError, "velocity must have shape"),
         ({"velocity": lambda z: 1e200 * (1 + z * z)}, ArithmeticError, "too large"),
-        ({"basis": torch.zeros(2, 4).double()}, ValueError, "basis must have shape"),
-        ({"basis": torch.zeros(2, 5, 4).double()}, ValueError, "basis must have shape"),
+        ({"basis": torch.zeros(2, 4).double()}, ValueError, "basis must be real, of shape"),
+        ({"basis": torch.zeros(2, 5, 4).double()}, ValueError, "basis must be real, of shape"),
         ({"basis": 2 * start(2)}, ValueError, "orthonormal rows"),
         ({"basis": start(2).long()}, TypeError, "basis must be of a floating-point"),
+        ({"basis": start(2) + 0j}, ValueError, "basis must be real"),
+        ({"basis": torch.zeros(2, 0, 0).double()}, ValueError, "basis must be real, of shape"),
+        ({"velocity": lambda z: [z]}, TypeError, "value of velocity must be a Tensor"),
+        ({"growth": None}, TypeError, "growth must be a Growth"),
+        ({"generator": 3}, TypeError, "generator must be a Generator"),
         ({"basis": torch.full((2, 1, 4), math.nan).double()}, ValueError, "finite"),
     ],
 )
@@ -254,3 +280,34 @@ def test_bad_nodes_and_targets() -> None:
     assert found.dimensions.tolist() == [1, 1]
     with pytest.raises(ValueError, match="target must have shape"):
         found.angles(torch.eye(3).double())
+
+
+Z, X, Y, NAN = gauss(2, 5, 4), gauss(7, 2), gauss(2, 7, 2), math.nan
+
+
+@pytest.mark.usefixtures("as_user")
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: outputs([Z], X, ERF), TypeError, "particles must be a Tensor"),
+        (lambda: outputs(Z[0], X, ERF), ValueError, "particles must have shape"),
+        (lambda: outputs(Z, gauss(7, 3), ERF), ValueError, "x must hold points of a length that divides 4"),
+        (lambda: outputs(Z, gauss(3, 7, 2), ERF), ValueError, "x must have shape"),
+        (lambda: outputs(Z, X, "erf"), TypeError, "response must be a Response"),
+        (lambda: velocity(Z, X[:0], Y[:, :0]), ValueError, "x must hold points"),
+        (lambda: velocity(Z, X, Y[..., :1]), ValueError, r"y must have shape \(2, 7, 2\), got \(2, 7, 1\)"),
+        (lambda: velocity(Z, X, gauss(3, 7, 2)), ValueError, "y must have shape"),
+        (lambda: velocity(Z, X, Y, ERF, torch.ones(3)), ValueError, "weights must have shape"),
+        (lambda: population_velocity(Z, Z, 3, 1.0), ValueError, "inputs must divide the length 4"),
+        (lambda: population_velocity(Z, Z, 2, -1.0), ValueError, "scale"),
+        (lambda: population_velocity(Z, gauss(3, 5, 4), 2, 1.0), ValueError, "teacher must have shape"),
+        (lambda: population_velocity(Z, NAN * Z, 2, 1.0), ValueError, "teacher must be finite"),
+        (lambda: train_inside(torch.zeros_like, 2 * torch.eye(4)[None], Growth(), clock()), ValueError, "projections"),
+        (lambda: train_inside(torch.zeros_like, torch.eye(4), Growth(), clock()), ValueError, "P must have shape"),
+        (lambda: escaped(Z, torch.eye(3)), ValueError, "P must have shape"),
+        (lambda: coherence(Z[0], torch.eye(4)), ValueError, "z must have shape"),
+    ],
+)
+def test_shapes_that_do_not_fit(call: Callable[[], object], error: type, message: str) -> None:
+    with pytest.raises(error, match=message):
+        call()

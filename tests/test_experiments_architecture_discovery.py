@@ -6,7 +6,17 @@ from dataclasses import replace
 import pytest
 import torch
 
-from lib.discovery import ERF, LOGISTIC, Growth, coherence, escaped, outputs, population_velocity
+from lib.discovery import (
+    ERF,
+    LOGISTIC,
+    Growth,
+    coherence,
+    escaped,
+    hermite_nodes,
+    outputs,
+    population_velocity,
+    velocity,
+)
 from lib.experiments import architecture_discovery as chapter
 from lib.haar import projection
 from lib.representations import Hom
@@ -55,6 +65,20 @@ def test_large_spaces_with_the_leading_rule() -> None:
     run = chapter.grow(action, chapter.draw_teachers(action, "SI", 2), Growth())
     assert run.wrong == 0
     assert run.angles.max() < 1e-8
+
+
+def test_the_quadrature_of_the_source_setting() -> None:
+    """Twenty nodes are good to a few thousandths, and the line of round one is where the first round leads."""
+    teacher = chapter.source_teacher("SI")[None]
+    z = 0.25 * torch.randn(1, 20, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    coarse, fine = (
+        velocity(z, x, outputs(teacher, x, LOGISTIC), LOGISTIC, w)
+        for x, w in (hermite_nodes(2, nodes, chapter.SCALE) for nodes in (20, 120))
+    )
+    assert 1e-4 < (coarse - fine).norm() / fine.norm() < 3e-3
+    _, end = chapter.source_round(0, Growth(rate=1.0, steps=1000))
+    P, _ = chapter.source_round(1, Growth(steps=1))
+    assert escaped(end, P) < 1e-5 * end.square().sum(-1).mean()
 
 
 # --- controls ---
@@ -173,6 +197,35 @@ def test_noise_defeats_the_mean_rule_first() -> None:
     )
     assert mean[0] <= 2
     assert leading[0] >= mean[0] + 2
+
+
+def test_a_tilt_is_felt_as_its_square() -> None:
+    action = ACTIONS["S3 on R^3"]
+    teachers = chapter.draw_teachers(action, "SI", 4)
+    small, large, none = chapter.tilted_escapes(action, teachers, [1e-3, 1e-2, 0.0], Growth(rate=0.25, steps=100))
+    assert torch.allclose(large / small, torch.full((4,), 100.0).double(), rtol=0.05)
+    assert none.max() < 1e-20
+    with pytest.raises(ValueError, match="angles"):
+        chapter.tilted_escapes(action, teachers, [-1.0], QUICK)
+
+
+def test_the_leading_rule_on_larger_groups_depends_on_the_threshold() -> None:
+    action = ACTIONS["S3 on R^3"]
+    endless = Growth(rate=0.25, steps=200, threshold=0.0)
+    teachers = chapter.draw_teachers(action, "SI", 10)
+    mean, leading = (
+        chapter.grow_stochastic(action, teachers, replace(endless, rule=rule), 20, ERF) for rule in ("mean", "leading")
+    )
+    assert chapter.success(leading.stopped(1e-2))[0] >= 2 + chapter.success(leading.stopped(1e-3))[0]
+    assert max(chapter.success(mean.stopped(t))[0] for t in (1e-3, 1e-2, 1e-1)) <= 1
+    assert leading.wrong == 10  # without a threshold everything is filled
+
+
+def test_as_many_fresh_points_do_not_do_what_images_do() -> None:
+    action = ACTIONS["C4 on R^4"]
+    growth, teachers = Growth(rate=0.25, steps=60), chapter.draw_teachers(action, "SI", 2)
+    fresh = chapter.grow_stochastic(action, teachers, growth, 40, ERF)
+    assert (fresh.discovery.dimensions == 16).all()
 
 
 def test_images_of_every_batch_restore_everything() -> None:

@@ -7,7 +7,7 @@ import torch
 from sympy import Matrix
 
 from lib.experiments import fourier_on_groups as chapter
-from lib.experiments import uncertainty
+from lib.experiments import implicit_bias, norm_trajectories, uncertainty
 from lib.fourier import GroupFourier
 from lib.groups import Alternating, Cyclic, Dihedral, DirectProduct, FiniteGroup, Quaternion, Symmetric
 
@@ -58,6 +58,14 @@ def test_class_count_by_brute_force(group: FiniteGroup) -> None:
     g = group.elements()
     images = group.index(group.multiply(group.multiply(g[:, None], g), group.inverse(g)[:, None]))
     assert chapter.class_count(group) == len(images.min(0).values.unique())
+
+
+def test_every_group_of_the_chapter_is_in_the_catalogue() -> None:
+    groups = [make() for make in implicit_bias.GROUPS.values()] + [group for group, _ in uncertainty.arena()]
+    live = norm_trajectories.Settings()
+    full = norm_trajectories.SCALES["paper"]
+    groups += [setting.group for setting in (live, full)] + [setting.wrong_group for setting in (live, full)]
+    assert {group.name for group in groups} <= set(CATALOGUE)
 
 
 def test_identities_refuse_another_order() -> None:
@@ -176,5 +184,12 @@ def test_bad_functions() -> None:
         uncertainty.measure_uncertainty(Cyclic(3), torch.ones(1, 4, dtype=torch.int64))
     with pytest.raises(ValueError, match="kind must be one of"):
         uncertainty.draw_functions(Cyclic(3), "dense", 5, torch.Generator())
-    with pytest.raises(ValueError, match="prime must be"):
-        uncertainty.rank_modulo(torch.ones(1, 2, 2, dtype=torch.int64), 1)
+    for prime in (1, 6):
+        with pytest.raises(ValueError, match="prime must be"):
+            uncertainty.rank_modulo(torch.ones(1, 2, 2, dtype=torch.int64), prime)
+    with pytest.raises(TypeError, match="matrices must be int64"):
+        uncertainty.rank_modulo(torch.ones(1, 2, 2))
+    with pytest.raises(ValueError, match="proper nontrivial subgroup"):
+        uncertainty.draw_functions(Cyclic(5), "scattered", 5, torch.Generator())
+    with pytest.raises(ValueError, match="chunk"):
+        uncertainty.measure_uncertainty(Cyclic(3), torch.ones(1, 3, dtype=torch.int64), chunk=0)

@@ -13,7 +13,7 @@ from lib.experiments import margin_neurons as neurons
 from lib.experiments import margins_and_augmentation as chapter
 from lib.groups import Cyclic, Dihedral
 from lib.haar import projection
-from lib.margins import NotSeparable, angle, max_margin, one_minus_cosine
+from lib.margins import NotSeparable, angle, max_margin, one_minus_cosine, separability
 from lib.steerable import steerable_network
 
 SMALL = chapter.Settings(pairs=((0, 8),), images=12, seeds=1)
@@ -45,6 +45,13 @@ def test_the_broken_comparison_fails(group: Cyclic | Dihedral, seed: int) -> Non
     assert wrong.disagreement > 0.05
     assert wrong.trained_error > 1e-3
     assert float(one_minus_cosine(wrong.augmented.direction, wrong.constrained.direction)) > 1e-3
+
+
+def test_neither_flow_alone_is_there(compared: chapter.Comparison) -> None:
+    """At the handover the two flows are as far from each other as from the limit; the continuation does the rest."""
+    ends = [end.path[end.handover] for end in (compared.steerable, compared.augmented)]
+    assert 1e-7 < float(one_minus_cosine(*ends)) < 1e-2
+    assert compared.augmentation_error < compared.trained_error
 
 
 def test_convergence_is_slower_in_deeper_networks() -> None:
@@ -81,6 +88,8 @@ def test_a_pair_without_invariant_classifier_is_refused() -> None:
     mean = torch.stack([torch.rot90(x.unflatten(1, (8, 8)), k, (1, 2)) for k in range(4)]).mean(0).flatten(1)
     assert float(((alpha * y) @ mean).norm()) < 1e-10
     assert float(alpha.sum()) == pytest.approx(1)
+    averages = torch.cat([mean, mean.new_ones(len(mean), 1)], 1)
+    assert not separability(averages, y).separable  # a bias would not help
     plain = max_margin(x, y)  # without symmetry the two are separable
     assert plain.margin > 0.05
 
@@ -150,6 +159,15 @@ def test_angles_vanish_when_the_condition_holds() -> None:
     assert caveats.weight_sharing_on_digits(Cyclic(4)).measured < 1e-3
 
 
+@pytest.mark.parametrize("hidden", [0, 2])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_without_unitarity_training_finds_the_invariant_margin(hidden: int, seed: int) -> None:
+    """Not that of the averages; the hidden spaces are unitary."""
+    found = caveats.oblique(hidden, seed)
+    assert float(one_minus_cosine(found.trained, found.invariant)) < 1e-8
+    assert float(angle(found.trained, found.averaged)) > 0.1
+
+
 def test_closed_forms_fail_for_other_data() -> None:
     assert caveats.partial_augmentation([0, 2], tilt=0.5).error > 0.05
     assert caveats.not_unitary(1.0, tilt=0.5).error > 0.05
@@ -171,6 +189,13 @@ def test_relu_loses_nothing_to_symmetry() -> None:
     pair = neurons.train_neurons("relu", 6)
     assert np.allclose(pair.margins, pair.best, rtol=1e-4)
     assert pair.best[0] == pair.best[1] == pytest.approx(1 / (4 * math.sqrt(2)))
+
+
+@pytest.mark.parametrize("count", [2, 8])
+def test_squares_find_the_best_margin_with_fewer_and_with_more_neurons(count: int) -> None:
+    pair = neurons.train_neurons("square", count, seed=1)
+    assert np.allclose(pair.margins, pair.best, rtol=1e-4)
+    assert pair.gap.error < 1e-3
 
 
 def test_squares_lose_half_the_margin_to_symmetry(squares: neurons.NeuronPair) -> None:
@@ -215,17 +240,36 @@ def test_refused_caveats() -> None:
         caveats.not_unitary(float("nan"))
     with pytest.raises(ValueError, match="unitary"):
         steerable_network([caveats.shear(1.0)])
+    with pytest.raises(ValueError, match="hidden must be at least 0"):
+        caveats.oblique(-1)
 
 
 # --- B12 ---
 
 
 def test_bounds_are_never_violated() -> None:
-    for law in (bounds.shifted_signals(test_points=500), bounds.turned_digits(Cyclic(4))):
+    for law in (
+        bounds.shifted_signals(test_points=500),
+        bounds.shifted_signals(nuisance=8.0, test_points=500),
+        bounds.turned_digits(Cyclic(4)),
+    ):
         errors = bounds.measure_errors(law, [8, 32, 128], 3)
         assert errors.violations(law) == (0, 0)
         assert float((law.bound(errors.sizes, True) - law.bound(errors.sizes, False)).max()) < 0
         assert float((errors.invariant - errors.plain).mean()) < 0
+
+
+def test_runs_with_a_bound_above_one_do_not_count() -> None:
+    """The plain bound of the hard law says nothing at 512 points, that of the milder one does from 315 on."""
+    counts = []
+    for nuisance in (60.0, 8.0):
+        law = bounds.shifted_signals(nuisance=nuisance, test_points=500)
+        errors = bounds.measure_errors(law, [64, 128, 512], 2)
+        counts.append(errors.informative(law))
+        for n, told in zip(errors.sizes, law.bound(errors.sizes, False) < 1, strict=True):
+            ratio = 2 * law.radius + math.sqrt(math.log(20) / 2)  # ‖β_0‖ = 1
+            assert bool(told) == (int(n) > ratio**2)
+    assert counts == [(6, 0), (6, 2)]
 
 
 def test_the_small_bound_is_none_for_the_plain_classifier() -> None:
@@ -255,6 +299,9 @@ def test_laws_are_what_they_say(name: str) -> None:
         assert float(project(points).norm(dim=-1).max()) <= law.mean_radius + 1e-9
     assert torch.allclose(project(law.reference), law.reference)
     assert law.mean_radius < law.radius
+    radius, mean_radius = bounds.measured_radii(law, 500, torch.Generator().manual_seed(1))
+    assert 0.5 * law.radius < radius <= law.radius + 1e-9
+    assert 0.5 * law.mean_radius < mean_radius <= law.mean_radius + 1e-9
 
 
 def test_oblique_averages_can_be_longer() -> None:

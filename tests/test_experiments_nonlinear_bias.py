@@ -211,6 +211,8 @@ def test_bad_input(dihedral: chapter.OnFiniteGroup) -> None:
             chapter.Settings(**change)
     with pytest.raises(ValueError, match="name must be one of"):
         chapter.network("CNN", dihedral)
+    with pytest.raises(ValueError, match="networks must be one of"):
+        chapter.measure_ranks(dihedral, networks="ReLU FC")
     with pytest.raises(ValueError, match="x must have shape"):
         chapter.train("ReLU FC", dihedral, torch.zeros(1, 20, 59).double(), chapter.Settings(seeds=1))
     with pytest.raises(ValueError, match="degree"):

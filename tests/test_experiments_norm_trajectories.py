@@ -201,6 +201,8 @@ def test_bad_input() -> None:
             chapter.Settings(**change)
     with pytest.raises(ValueError, match="networks must be one of"):
         chapter.measure_norms(SETTINGS, ("RNN",))
+    with pytest.raises(ValueError, match="networks must be one of"):
+        chapter.measure_norms(SETTINGS, "FC")
     with pytest.raises(ValueError, match="images must have shape"):
         chapter.lift(torch.zeros(3, 10), motions(4), 4)
 
@@ -211,3 +213,15 @@ def test_classes_that_cannot_be_separated_are_reported(signed: Tensor) -> None:
     with pytest.raises(RuntimeError, match="1 of 1 runs did not reach"):
         chapter.train("FC", same, settings)
     assert np.isfinite(float(signed.sum()))
+
+
+def test_comparisons_need_known_networks() -> None:
+    norms = chapter.Norms(SETTINGS, SETTINGS.losses, {"FC": {k: torch.ones(1, 2) for k in chapter.NORMS}}, 0.0)
+    with pytest.raises(ValueError, match="among must be one of"):
+        norms.violations("FC", "schatten", ["RNN"])
+    with pytest.raises(ValueError, match="among must name another network"):
+        norms.violations("FC", "schatten", ["FC"])
+    with pytest.raises(ValueError, match="network must be one of"):
+        norms.at_unit_length("RNN", "schatten")
+    with pytest.raises(ValueError, match="norm must be one of"):
+        norms.at_unit_length("FC", "taxicab")

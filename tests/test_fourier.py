@@ -203,6 +203,12 @@ def test_bad_input() -> None:
         fourier.inverse([block.real for block in blocks])
     with pytest.raises(TypeError, match="group must be a FiniteGroup"):
         GroupFourier(5)
+    with pytest.raises(TypeError, match="single or double precision"):
+        fourier.forward(torch.zeros(10, dtype=torch.float16))
+    with pytest.raises(TypeError, match="sequence of tensors"):
+        fourier.inverse(None)
+    with pytest.raises(ValueError, match="agree in batch axes and dtype"):
+        fourier.inverse([blocks[0][None], *blocks[1:]])
 
 
 def test_bad_norms() -> None:
@@ -215,3 +221,5 @@ def test_bad_norms() -> None:
         spectrum([])
     with pytest.raises(ValueError, match="square matrices"):
         spectrum([torch.zeros(1, 2, 3)])
+    with pytest.raises(ValueError, match="agree in batch axes and dtype"):
+        spectrum([blocks[0].to(torch.complex64), *blocks[1:]])

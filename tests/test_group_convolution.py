@@ -208,3 +208,5 @@ def test_refuses_other_functions() -> None:
         convolve(h, h / 0)
     with pytest.raises(TypeError, match="Tensor"):
         convolve(h, h.numpy())
+    with pytest.raises(ValueError, match="must broadcast"):
+        convolve(h.expand(2, -1), h.expand(3, -1))

@@ -296,3 +296,26 @@ def test_bad_groups() -> None:
         Irreducibles(Symmetric(3)).representation(2, 1)
     with pytest.raises(ValueError, match="elements of S3"):
         Irreducibles(Symmetric(3)).matrices(torch.tensor([[0, 0, 1]]))
+
+
+@pytest.mark.usefixtures("as_user")
+@pytest.mark.parametrize(
+    ("table", "error"),
+    [
+        (torch.zeros(3, 4, dtype=torch.int64), ValueError),
+        (torch.tensor([[0, 1, 2], [1, 1, 2], [2, 2, 2]]), ValueError),
+        (torch.tensor([[0, 2, 1], [2, 1, 0], [1, 0, 2]]), ValueError),  # a Latin square without identity
+        (torch.zeros(3, 3), TypeError),
+    ],
+)
+def test_bad_tables(table: torch.Tensor, error: type[Exception]) -> None:
+    with pytest.raises(error, match="table must be"):
+        decompose_regular(table, torch.Generator())
+    with pytest.raises(error, match="table must be"):
+        subspace_character(table, torch.zeros(3, 1).double())
+
+
+@pytest.mark.usefixtures("as_user")
+def test_bad_elements() -> None:
+    with pytest.raises(ValueError, match=r"c must have shape \(..., 6\)"):
+        eigenspaces(Symmetric(3).cayley_table(), torch.zeros(5))

@@ -89,5 +89,11 @@ def test_refuses_and_reports() -> None:
         descend([w], lambda: -w[:, 0], MARKS, lambda: w, drop=0.0)
     with pytest.raises(ValueError, match="marks"):
         descend([w], lambda: -w[:, 0], torch.tensor([0.0, math.nan]), lambda: w)
+    with pytest.raises(ValueError, match="marks must be an ascending list"):
+        descend([w], lambda: -w[:, 0], torch.tensor([2.0, 1.0]), lambda: w)
+    with pytest.raises(ValueError, match="weights must hold at least one"):
+        descend([], lambda: -w[:, 0], MARKS, lambda: w)
+    with pytest.raises(ValueError, match="margins must hold at least one point"):
+        log_exponential_loss(torch.zeros(2, 0))
     with pytest.raises(RuntimeError, match="1 of 1 runs did not reach loss"):
         descend([w], lambda: log_exponential_loss(torch.cat([w, -w], -1)), MARKS, lambda: w)

@@ -256,6 +256,13 @@ def test_refusals(solve: object) -> None:
         solve([[1.0, 2.0]], y)
     with pytest.raises(TypeError, match="features"):
         solve(x.long(), y)
+    with pytest.raises(TypeError, match="labels must be real numbers"):
+        solve(x, y * (1 + 0j))
+    with pytest.raises(TypeError, match="labels must be real numbers"):
+        solve(x, y > 0)
+    for size in (1e200, 1e-200):
+        with pytest.raises(ValueError, match="largest entry between"):
+            solve(size * x, y)
 
 
 @pytest.mark.usefixtures("as_user")
@@ -270,5 +277,21 @@ def test_refused_representations() -> None:
     )
     with pytest.raises((ValueError, TypeError)):
         invariant_max_margin(x, y, V)
+    with pytest.raises(ValueError, match="must have an invariant classifier but zero"):
+        invariant_max_margin(x, y, planar(Cyclic(4)))
     with pytest.raises(TypeError):
         angle(1.0, x)
+
+
+@pytest.mark.usefixtures("as_user")
+@pytest.mark.parametrize("compute", [angle, one_minus_cosine])
+def test_refused_angles(compute: object) -> None:
+    x = torch.eye(2, dtype=torch.float64)
+    with pytest.raises(ValueError, match="b must hold no zero vector"):
+        compute(x, 0 * x)
+    with pytest.raises(ValueError, match="a must hold no zero vector"):
+        compute(x[:, :0], x[:, :0])
+    with pytest.raises(ValueError, match="one length, got 2 and 3"):
+        compute(x, torch.ones(3))
+    with pytest.raises(TypeError, match="a must be"):
+        compute(x.long(), x)

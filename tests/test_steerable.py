@@ -4,12 +4,13 @@ import pytest
 import torch
 
 from lib.actions import natural, pixels, planar, regular, trivial, vectors
+from lib.gradient_flow import Integration, train
 from lib.groups import Cyclic, Dihedral, Symmetric
 from lib.haar import invariant_dimension, projection
 from lib.lie import SpecialOrthogonal, Unitary
 from lib.linear_networks import LinearNetwork, fully_connected
 from lib.representations import Hom, MatrixRepresentation, Representation
-from lib.steerable import SteerableLayer, require_unitary, steerable_network, unitarity_defect
+from lib.steerable import Reduction, SteerableLayer, require_unitary, steerable_network, unitarity_defect
 
 
 def slanted(a: float) -> MatrixRepresentation:
@@ -85,6 +86,48 @@ def test_only_the_invariant_parts_matter(name: str) -> None:
         assert torch.allclose((Q @ A @ P.mT).square().sum(), slope.square().sum())
 
 
+@pytest.mark.parametrize("name", SPACES)
+def test_reduction_computes_the_same(name: str) -> None:
+    """With the frames it splits the weights isometrically into those that matter and the rest."""
+    network = steerable_network(SPACES[name])
+    core = Reduction(network)
+    w, x = network.start(3, torch.Generator().manual_seed(0)), random(5, network.inputs)
+    small = core.network.predictor(core.parameters(w)) @ core.frames[0]
+    assert torch.allclose(small, network.predictor(w), atol=1e-12)
+    assert torch.allclose(core.network.predictor(core.parameters(w)) @ (x @ core.frames[0].mT).mT, small @ x.mT)
+    squares = core.parameters(w).square().sum(-1) + core.rest(w).square().sum(-1)
+    assert torch.allclose(squares, w.square().sum(-1))
+    assert [layer.outputs for layer in core.network.hidden] == [len(B) for B in core.frames[1:]]
+
+
+def side_by_side(network: LinearNetwork, seed: int) -> tuple[float, float]:
+    """Train a network and its reduction from the same numbers; return how far they part, and how far the rest moves."""
+    core, x = Reduction(network), random(3, network.inputs, seed=seed)
+    y = torch.sign(x @ core.frames[0].mT @ random(len(core.frames[0]), seed=seed + 1))
+    w, how = network.start(1, torch.Generator().manual_seed(seed))[0], Integration(cap=1e3, efolds=0.0, accuracy=1e-8)
+    runs = (network, x, w), (core.network, x @ core.frames[0].mT, core.parameters(w))
+    large, small = (train(net, points, y, start, how) for net, points, start in runs)
+    end, other = (run.log_norm[-1].exp() * run.parameters for run in (large, small))
+    parted = (core.parameters(end) - other).norm() / other.norm()
+    return float(parted), float((core.rest(end) - core.rest(w)).norm())
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("name", ["C4 on images", "S4 on nodes"])
+def test_a_network_and_its_reduction_never_part(name: str, seed: int) -> None:
+    parted, drift = side_by_side(steerable_network(SPACES[name]), seed)
+    assert parted < 1e-6
+    assert drift < 1e-6
+
+
+def test_a_basis_of_other_lengths_parts_from_the_reduction() -> None:
+    V, W = SPACES["C4 on images"][0], trivial(Cyclic(4), 2)
+    basis = SteerableLayer(V, W).basis
+    lengths = torch.linspace(0.5, 2, len(basis), dtype=torch.float64)[:, None, None]
+    assert side_by_side(LinearNetwork("orthonormal", V.dim, [SteerableLayer(V, W, basis)]), 0)[0] < 1e-6
+    assert side_by_side(LinearNetwork("scaled", V.dim, [SteerableLayer(V, W, lengths * basis)]), 0)[0] > 0.01
+
+
 def test_trivial_group_gives_a_fully_connected_network() -> None:
     one = Cyclic(1)
     network, dense = steerable_network([trivial(one, 5), trivial(one, 3)], 4), fully_connected(5, 3, 3)
@@ -113,6 +156,11 @@ def test_given_bases() -> None:
         SteerableLayer(V, trivial(V.group), ones[..., :3])
     with pytest.raises(ValueError, match="basis must have shape"):
         SteerableLayer(V, trivial(V.group), ones[0])
+    with pytest.raises(ValueError, match="basis must be real"):
+        SteerableLayer(V, trivial(V.group), ones * (1 + 0j))
+    for dependent in (ones[:0], 0 * ones, torch.cat([ones, 2 * ones])):
+        with pytest.raises(ValueError, match="linearly independent"):
+            SteerableLayer(V, trivial(V.group), dependent)
 
 
 @pytest.mark.usefixtures("as_user")
@@ -129,7 +177,16 @@ def test_unitarity_is_measured_and_demanded() -> None:
         require_unitary("V", torch.eye(2))
 
 
+@pytest.mark.usefixtures("as_user")
 def test_refused_spaces() -> None:
+    for spaces in (regular(Cyclic(4)), None):
+        with pytest.raises(TypeError, match="spaces must be a list of representations"):
+            steerable_network(spaces)
+    with pytest.raises(TypeError, match="must consist of steerable layers, got a Dense"):
+        Reduction(fully_connected(3, 2))
+    network = steerable_network([regular(Cyclic(4))])
+    with pytest.raises(ValueError, match="w must have shape"):
+        Reduction(network).parameters(torch.zeros(network.size + 1, dtype=torch.float64))
     with pytest.raises(ValueError, match="at least the input space"):
         steerable_network([])
     with pytest.raises(ValueError, match="one group"):

@@ -14,6 +14,7 @@ from lib.gradient_flow import Integration, train
 from lib.groups import Cyclic, Dihedral, FiniteGroup
 from lib.linear_networks import circular_convolution, fully_connected, group_convolution
 
+FLOW = Integration(cap=1e4, tolerance=1e-3, accuracy=1e-4)  # enough for an effective rank
 ORDERS = ("rotations first", "interleaved", "shuffled")
 
 
@@ -86,7 +87,7 @@ def compare_architectures(
         (``"interleaved"``, in which all even places form the rotation subgroup), or at random.
     """
     check_choice("order", order, ORDERS)
-    group, how = Dihedral(n), Integration(cap=1e4, tolerance=1e-3, accuracy=1e-4)
+    group = Dihedral(n)
     networks = {
         "fully connected": fully_connected(2 * n, depth),
         "plain convolution": circular_convolution(2 * n, depth),
@@ -101,7 +102,7 @@ def compare_architectures(
         places.append(_places(order, n, generator))
         for key, network in networks.items():
             moved = places[-1] if key == "plain convolution" else torch.arange(2 * n)
-            end = train(network, x[:, moved], y, network.start(1, generator, SCALE)[0], how)
+            end = train(network, x[:, moved], y, network.start(1, generator, SCALE)[0], FLOW)
             found[key].append(torch.zeros(2 * n, dtype=torch.float64).index_copy(0, moved, end.direction))
     return Architectures(group, {key: torch.stack(rows) for key, rows in found.items()}, torch.stack(places))
 

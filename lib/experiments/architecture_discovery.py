@@ -6,8 +6,9 @@ for any group that acts by permutations or signed permutations, its population g
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -23,6 +24,7 @@ from lib.discovery import (
     Response,
     Velocity,
     discover,
+    escaped,
     hermite_nodes,
     outputs,
     population_velocity,
@@ -89,13 +91,22 @@ class Run:
         What was found, per seed.
     dimension : int
         dim E^G by the character formula.
-    angles : Tensor
-        Largest principal angle to E^G per seed, π/2 where the dimensions differ.
+    target : Tensor
+        The orthogonal projection onto E^G.
     """
 
     discovery: Discovery
     dimension: int
-    angles: Tensor
+    target: Tensor
+
+    @property
+    def angles(self) -> Tensor:
+        """Largest principal angle to E^G per seed, π/2 where the dimensions differ."""
+        return self.discovery.angles(self.target)
+
+    def stopped(self, threshold: float) -> Run:
+        """Return the run with a larger threshold, see :meth:`lib.discovery.Discovery.stopped`."""
+        return replace(self, discovery=self.discovery.stopped(threshold))
 
     @property
     def wrong(self) -> int:
@@ -118,7 +129,7 @@ class Run:
 
 def _run(discovery: Discovery, action: Representation) -> Run:
     hom = Hom(action, action)
-    return Run(discovery, invariant_dimension(hom), discovery.angles(projection(hom).matrix()))
+    return Run(discovery, invariant_dimension(hom), projection(hom).matrix())
 
 
 def draw_teachers(action: Representation, kind: str, seeds: int, units: int = 0, seed: int = 0) -> Tensor:
@@ -295,6 +306,25 @@ def grow_stochastic(
     images = action.matrix(action.group.elements()) if with_images else None
     field = minibatches(teachers, action.dim, batch, response, images)
     return _run(discover(field, _start(None, teachers), growth, torch.Generator().manual_seed(1)), action)
+
+
+def tilted_escapes(action: Representation, teachers: Tensor, angles: Sequence[float], growth: Growth) -> Tensor:
+    """Return how far particles leave E^G turned by some angles, with exact gradients, shape ``(angles, seeds)``.
+
+    Every seed has its own random rotation: an orthonormal basis b_i of E^G becomes that of span(b_i + tan(α) n_i), with
+    n_i orthogonal to E^G and the norm of the matrix with rows n_i equal to one; α is the largest principal angle.
+    """
+    frame, generator = projection(Hom(action, action)).basis(), torch.Generator().manual_seed(0)
+    n = torch.randn(len(teachers), *frame.shape, generator=generator, dtype=torch.float64)
+    n = n - n @ frame.mT @ frame
+    n = n / torch.linalg.matrix_norm(n, ord=2)[:, None, None]
+    exact = partial(population_velocity, teacher=teachers, inputs=action.dim, scale=SCALE)
+    rows = []
+    for angle in angles:
+        turned = torch.linalg.qr((frame + math.tan(check_float("angles", angle, 0.0, 1.5)) * n).mT)[0]
+        P = turned @ turned.mT
+        rows.append(escaped(train_inside(exact, P, growth, torch.Generator().manual_seed(1)), P))
+    return torch.stack(rows)
 
 
 def success(run: Run, tolerance: float = 0.1) -> tuple[int, int, float, float]:

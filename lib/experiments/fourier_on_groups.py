@@ -56,19 +56,23 @@ def dihedral_census(n: int) -> Census:
 
 
 def catalogue() -> dict[str, tuple[FiniteGroup, Census]]:
-    """Return the groups of claim B13, with how many irreducible representations of each dimension are known to exist.
+    """Return all groups of the chapter, with how many irreducible representations of each dimension are known to exist.
 
     The name D60 stands for order 60 in some texts and for order 120 in others; both are here.
     """
     cases: list[tuple[FiniteGroup, Census]] = [
-        (Cyclic(28), {1: 28}),
+        *[(Cyclic(n), {1: n}) for n in (12, 16, 24, 28, 64)],
+        (DirectProduct(Cyclic(3), Cyclic(3)), {1: 9}),
         (Symmetric(3), {1: 2, 2: 1}),
         (Symmetric(4), {1: 2, 2: 1, 3: 2}),
+        (Alternating(4), {1: 3, 3: 1}),
         (Alternating(5), {1: 1, 3: 2, 4: 1, 5: 1}),
         (Quaternion(8), {1: 4, 2: 1}),
         (frobenius(7, 3), {1: 3, 3: 2}),
         (quaternions_on_plane(), {1: 4, 2: 1, 8: 3}),
-        *[(Dihedral(n), dihedral_census(n)) for n in (7, 30, 32, 60)],
+        *[(Dihedral(n), dihedral_census(n)) for n in (6, 7, 30, 32, 60)],
+        (motions(8, Dihedral(4)), {1: 8, 2: 6, 4: 18, 8: 3}),
+        (DirectProduct(translations(8), Dihedral(4)), {1: 256, 2: 64}),
         (motions(28, Dihedral(4)), {1: 8, 2: 6, 4: 78, 8: 78}),
         (DirectProduct(translations(28), Dihedral(4)), {1: 3136, 2: 784}),
     ]
@@ -230,6 +234,8 @@ def shortcut_defect(group: FiniteGroup, seed: int = 0) -> float:
     Zero where all irreducible representations are real, as for dihedral and symmetric groups; where there are complex
     or quaternionic ones, two copies stay together.
     """
+    if not isinstance(group, FiniteGroup):
+        raise TypeError(f"group must be a FiniteGroup, got {group!r} of type {type(group).__name__}")
     table = group.cayley_table()
     c = torch.randn(group.order, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     norms = [subspace_character(table, b).square().sum() / group.order for b in eigenspaces(table, c)]

@@ -9,20 +9,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
-import subprocess
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-import scipy
 import torch
 
-from lib import __version__
 from lib.checks import check_choice
-from lib.device import describe_device
+from lib.experiments.architecture_bias import FLOW as COARSE
 from lib.experiments.architecture_bias import ORDERS, compare_architectures, order_violations
 from lib.experiments.implicit_bias import (
     FLOW,
@@ -37,6 +34,7 @@ from lib.experiments.implicit_bias import (
     digit_margins,
     group_bias,
 )
+from lib.stored import circumstances, write_whole
 
 RESULTS = Path(__file__).resolve().parents[2] / "data" / "results" / "implicit_bias"
 PAIRS = ((0, 1), (1, 5), (2, 7), (3, 8), (4, 9))
@@ -54,7 +52,7 @@ def run_part(part: str, seeds: int, depths: Sequence[int], folder: str | Path) -
     seeds
         Number of seeds.
     depths
-        Numbers of layers of the networks of B1 to B4; those of B6 have three.
+        Numbers of layers of the networks.
     folder
         Where ``<part>.json`` goes.
 
@@ -64,11 +62,12 @@ def run_part(part: str, seeds: int, depths: Sequence[int], folder: str | Path) -
         The file.
     """
     began = time.process_time()
-    content = _provenance(seeds, depths) | PARTS[check_choice("part", part, PARTS)](seeds, depths)
-    content["seconds"] = time.process_time() - began
+    rows = PARTS[check_choice("part", part, PARTS)](seeds, depths)
+    settings = {"seeds": seeds, "depths": list(depths), "scale": SCALE, "identifiable": IDENTIFIABLE}
+    settings["integration"] = asdict(COARSE if part == "architectures" else FLOW)
+    content = {"settings": settings} | circumstances() | {"seconds": time.process_time() - began} | rows
     target = Path(folder) / f"{part}.json"
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(json.dumps(content, indent=1), encoding="utf-8")
+    write_whole(target, json.dumps(content, indent=1).encode())
     return target
 
 
@@ -95,11 +94,11 @@ def _biases(runs: Iterable[BiasRun]) -> dict[str, Any]:
 
 def _architectures(seeds: int, depths: Sequence[int]) -> dict[str, Any]:
     rows = []
-    for order in ORDERS:
-        for points in POINTS:
-            found = compare_architectures(seeds, points, order=order)
-            numbers = {key: {k: v.tolist() for k, v in getattr(found, key).items()} for key in _LOOKS}
-            rows.append({"order": order, "points": points, "violations": order_violations(found.ranks)} | numbers)
+    for depth, order, points in product(depths, ORDERS, POINTS):
+        found = compare_architectures(seeds, points, depth=depth, order=order)
+        numbers = {key: {k: v.tolist() for k, v in getattr(found, key).items()} for key in _LOOKS}
+        key = {"depth": depth, "order": order, "points": points}
+        rows.append(key | {"violations": order_violations(found.ranks)} | numbers)
     return {"rows": rows}
 
 
@@ -152,21 +151,6 @@ def _bias_row(run: BiasRun) -> dict[str, Any]:
         | {key: getattr(run.trained, key) for key in ends}
         | {"random": min(run.random), "controls": {key: asdict(c) for key, c in run.controls.items()}}
     )
-
-
-def _provenance(seeds: int, depths: Sequence[int]) -> dict[str, Any]:
-    """Return what a reader needs to judge and repeat the runs."""
-    call = ["git", "rev-parse", "HEAD"]
-    done = subprocess.run(call, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
-    return {
-        "settings": {"seeds": seeds, "depths": list(depths), "scale": SCALE, "identifiable": IDENTIFIABLE}
-        | {"integration": asdict(FLOW)},
-        "commit": done.stdout.strip() or "unknown",
-        "device": describe_device("cpu"),
-        "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "versions": {"symmetry-measured": __version__, "python": platform.python_version()}
-        | {"torch": torch.__version__, "scipy": scipy.__version__},
-    }
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -144,6 +144,12 @@ def turned_digits(group: FiniteGroup, pair: Sequence[int] = (0, 8)) -> LabelledL
     return LabelledLaw(V, draw, reference, float(x.norm(dim=-1).max()), mean, everything, labels)
 
 
+def measured_radii(law: LabelledLaw, n: int, generator: torch.Generator) -> tuple[float, float]:
+    """Return the largest ‖x‖ and the largest ‖x̄‖ of n random points, at most the law's R and R̄."""
+    x, _ = law.sample(check_int("n", n), generator)
+    return tuple(float(points.norm(dim=-1).max()) for points in (x, projection(law.representation)(x)))
+
+
 @dataclass(frozen=True)
 class Errors:
     """Errors on the test points of the largest-margin classifiers; see :func:`measure_errors`.
@@ -165,6 +171,14 @@ class Errors:
         """Return in how many runs the invariant and the plain classifier err more than their bounds allow."""
         pairs = ((self.invariant, True), (self.plain, False))
         return tuple(int((e > law.bound(self.sizes, inv, delta)[:, None]).sum()) for e, inv in pairs)
+
+    def informative(self, law: LabelledLaw, delta: float = 0.05) -> tuple[int, int]:
+        """Return in how many runs the bound of the invariant and of the plain classifier is below one.
+
+        The other runs could not violate it.
+        """
+        replicates = self.invariant.shape[1]
+        return tuple(int((law.bound(self.sizes, inv, delta) < 1).sum()) * replicates for inv in (True, False))
 
 
 def measure_errors(law: LabelledLaw, sizes: Sequence[int], replicates: int, seed: int = 0) -> Errors:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -18,10 +19,10 @@ from lib.checks import check_float, check_int
 from lib.experiments.margins_and_augmentation import augment, digit_pair, draw
 from lib.gradient_flow import Integration, Trained, train
 from lib.groups import Cyclic, FiniteGroup
-from lib.haar import OrbitMean, projection
+from lib.haar import NullSpace, OrbitMean, projection
 from lib.linear_networks import LinearNetwork, fully_connected
 from lib.margins import angle, invariant_max_margin, max_margin
-from lib.representations import Hom, MatrixRepresentation, Representation
+from lib.representations import DirectSum, Hom, MatrixRepresentation, Representation
 from lib.steerable import SteerableLayer, steerable_network
 
 HOW = Integration(cap=1e5)
@@ -126,6 +127,46 @@ def not_unitary(a: float, seed: int = 0, tilt: float = 0.0) -> Gap:
     moved = augment(x, y, V, V.group.elements())
     steerable, dense = _both(network, (x, y), fully_connected(2, 2, 2), moved, seed)
     return Gap(steerable.direction, dense.direction, math.atan(a / 2))
+
+
+@dataclass(frozen=True)
+class Oblique:
+    """A trained network without unitarity, and two classifiers that unitarity would make equal; see :func:`oblique`.
+
+    Attributes
+    ----------
+    trained : Tensor
+        Where training ends.
+    invariant, averaged : Tensor
+        The invariant classifier of largest margin on the data, and the classifier of largest margin on orbit averages.
+    """
+
+    trained: Tensor
+    invariant: Tensor
+    averaged: Tensor
+
+
+def oblique(hidden: int = 0, seed: int = 0) -> Oblique:
+    """Train a steerable network on R^6, three slanted reflections side by side: the invariants have three dimensions.
+
+    Parameters
+    ----------
+    hidden
+        Copies of the regular representation in a hidden space; none for 0.
+    seed
+        Seed of six random points, of the invariant vector that labels them, and of the start.
+    """
+    V = shear(1.0) + shear(2.0) + shear(0.5)
+    generator = torch.Generator().manual_seed(check_int("seed", seed, minimum=0))
+    x = torch.randn(6, V.dim, generator=generator, dtype=torch.float64)
+    basis = NullSpace(V.dual()).basis()
+    y = torch.sign(x @ (torch.randn(len(basis), generator=generator, dtype=torch.float64) @ basis))
+    inner = [DirectSum(*[regular(V.group)] * hidden)] if check_int("hidden", hidden, minimum=0) else []
+    spaces = [V, *inner, trivial(V.group, 2)]
+    network = LinearNetwork("steerable, not unitary", V.dim, [SteerableLayer(a, b) for a, b in pairwise(spaces)])
+    end = train(network, x, y, network.start(1, generator)[0], HOW)
+    mean = V.apply(V.group.elements()[:, None], x).mean(0)
+    return Oblique(end.direction, invariant_max_margin(x, y, V).direction, max_margin(mean, y).direction)
 
 
 def tied_layer(representation: Representation, outputs: int = 2) -> SteerableLayer:

@@ -334,6 +334,10 @@ def measure_ranks(domain: Domain, settings: Settings | None = None, networks: Se
 
     A point at which the network is dead, β(x) = 0, has no rank and is left out of the mean.
     """
+    if not isinstance(domain, Domain):
+        raise TypeError(f"domain must be a Domain, got {domain!r} of type {type(domain).__name__}")
+    if isinstance(networks, str) or not set(networks) <= set(NETWORKS):
+        raise ValueError(f"networks must be one of or several of {list(NETWORKS)} in a list, got {networks!r}")
     settings, began = settings or Settings(), time.perf_counter()
     x = torch.stack([domain.inputs(settings.points, seed) for seed in range(settings.seeds)])
     ranks = {}

@@ -87,7 +87,11 @@ class Settings:
 
     def __post_init__(self) -> None:
         check_choice("size", self.size, (7, 8, 14, 28))
-        if len(set(self.classes)) != 2 or not set(self.classes) <= set(range(10)):
+        if (
+            not isinstance(self.classes, tuple)
+            or len(set(self.classes)) != 2
+            or not set(self.classes) <= set(range(10))
+        ):
             raise ValueError(f"classes must be two different digits, got {self.classes}")
         if check_int("points", self.points, minimum=2, maximum=100) % 2:
             raise ValueError(f"points must be even, half of each class, got {self.points}")
@@ -143,6 +147,8 @@ class Norms:
 
     def at_unit_length(self, network: str, norm: str) -> Tensor:
         """Return the norm of β/‖β‖_2, the normalisation of the source's figure, shape ``(runs, checkpoints)``."""
+        check_choice("network", network, self.values)
+        check_choice("norm", norm, NORMS)
         return self.values[network][norm] / self.values[network]["euclidean"]
 
     def violations(self, candidate: str, norm: str, among: Sequence[str] = COMPARED, unit_length: bool = False) -> int:
@@ -153,7 +159,10 @@ class Norms:
         check_choice("candidate", candidate, self.values)
         check_choice("norm", norm, NORMS)
         value = (lambda n: self.at_unit_length(n, norm)) if unit_length else (lambda n: self.values[n][norm])
-        others = torch.stack([value(name)[:, -1] for name in among if name != candidate])
+        rivals = [check_choice("among", name, self.values) for name in among if name != candidate]
+        if not rivals:
+            raise ValueError(f"among must name another network than {candidate!r}, got {list(among)}")
+        others = torch.stack([value(name)[:, -1] for name in rivals])
         return int((value(candidate)[:, -1] >= others.amin(0)).sum())
 
 
@@ -285,8 +294,8 @@ def measure_norms(settings: Settings, networks: Sequence[str] = NETWORKS, device
     device
         Where to train.
     """
-    for name in networks:
-        check_choice("networks", name, NETWORKS)
+    if isinstance(networks, str) or not set(networks) <= set(NETWORKS):
+        raise ValueError(f"networks must be one of or several of {list(NETWORKS)} in a list, got {networks!r}")
     began, values = time.perf_counter(), {}
     signed, p = lifted_digits(settings).to(device), 2 / settings.layers
     right, wrong = GroupFourier(settings.group), GroupFourier(settings.wrong_group)
@@ -330,7 +339,7 @@ def load(size: int = 28, folder: str | Path = RESULTS) -> tuple[Norms, dict[str,
     ValueError
         There is no such file.
     """
-    path = Path(folder) / f"norms_{size}.json"
+    path = Path(folder) / f"norms_{check_choice('size', size, (7, 8, 14, 28))}.json"
     if not path.is_file():
         raise ValueError(f"no stored result {path.name}; make it with python -m {__name__} --scale paper")
     content = json.loads(path.read_text(encoding="utf-8"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -54,9 +55,17 @@ def rank_modulo(matrices: Tensor, prime: int = PRIME) -> Tensor:
         ``int64``, shape ``(B, n, m)``.
     prime
         At most 2³¹ − 1, so that products fit 64 bits.
+
+    Raises
+    ------
+    TypeError, ValueError
+        The matrices are not ``int64`` or have another shape, or the modulus is no prime.
     """
-    check_tensor("matrices", matrices, (None, None, None))
+    if check_tensor("matrices", matrices, (None, None, None)).dtype != torch.int64 or matrices.ndim != 3:
+        raise TypeError(f"matrices must be int64 of shape (B, n, m), got {matrices.dtype}, {tuple(matrices.shape)}")
     check_int("prime", prime, minimum=2, maximum=PRIME)
+    if bool((prime % torch.arange(2, math.isqrt(prime) + 1) == 0).any()):
+        raise ValueError(f"prime must be a prime number, got {prime}")
     rest, row = matrices % prime, torch.arange(len(matrices))
     used = torch.zeros(rest.shape[:2], dtype=torch.bool)
     while rest.shape[2]:
@@ -143,7 +152,8 @@ def measure_uncertainty(group: FiniteGroup, f: Tensor, chunk: int = 256) -> Unce
     check_tensor("f", f, (group.order,))
     if f.dtype != torch.int64:
         raise TypeError(f"f must be of dtype torch.int64 for an exact rank, got {f.dtype}")
-    if f.ndim != 2 or bool((f == 0).all(-1).any()):
+    check_int("chunk", chunk)
+    if f.ndim != 2 or not len(f) or bool((f == 0).all(-1).any()):
         raise ValueError(f"f must hold nonzero functions, shape (functions, {group.order}), got {tuple(f.shape)}")
     ranks, rows = [], []
     for part in f.split(chunk):
@@ -195,6 +205,8 @@ def draw_functions(group: FiniteGroup, kind: str, count: int, generator: torch.G
         f = _translates(group, indicators[picked], generator) * torch.randint(1, 10, (count, 1), generator=generator)
     else:
         proper = [H for H in subgroups if 1 < len(H) < group.order]
+        if not proper:
+            raise ValueError(f"group must have a proper nontrivial subgroup for scattered sets, got {group}")
         sizes = torch.tensor([len(H) for H in proper])[torch.randint(len(proper), (count,), generator=generator)]
         places = torch.rand(count, group.order, generator=generator).argsort(-1).argsort(-1)
         f = (places < sizes[:, None]).long()
