@@ -110,6 +110,13 @@ def point_movie(
     low, high = (check_float("limits", v) for v in limits)
     if not low < high:
         raise ValueError(f"limits must increase, got {limits}")
+    if len(axes) != 2 or not all(isinstance(name, str) for name in axes):
+        raise ValueError(f"axes must be two names, got {axes!r}")
+    for entry in legend:
+        if isinstance(entry, str) or len(entry) != 2:
+            raise ValueError(f"legend must hold pairs of a kind and its name, got {entry!r}")
+    if not np.isfinite(np.asarray(times, dtype=float)).all():
+        raise ValueError("times must be finite, got NaN or infinite entries")
     moving = [_positions(f"panels[{k}].frames", p.frames, 3) for k, p in enumerate(panels)]
     if not moving or not len(times) or any(len(m) != len(times) for m in moving):
         got = [len(m) for m in moving]

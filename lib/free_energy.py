@@ -115,7 +115,12 @@ class FreeEnergy:
         The last two terms are never positive. A difference of two values of :meth:`energy` is lost in rounding errors
         as soon as it falls below 1e-16; this one keeps its leading digits down to about 1e-28.
         """
-        residual, d = self.residual(q), q - self.check_law("p", p)
+        try:
+            torch.broadcast_shapes(self.check_law("p", p).shape, self.check_law("q", q).shape)
+        except RuntimeError:
+            got = f"{tuple(p.shape)} and {tuple(q.shape)}"
+            raise ValueError(f"p and q must have batch axes that broadcast, got shapes {got}") from None
+        residual, d = self.residual(q), q - p
         slope = self.potential(residual) + self.temperature * q.clamp_min(_TINY).log()
         slope = slope - (q * slope).sum(-1, keepdim=True)  # a constant does not count: both laws have mass one
         square = 0.5 * (self.weights * (d @ self.features.mT) ** 2).sum(-1)
@@ -124,6 +129,8 @@ class FreeEnergy:
     def cloud_residual(self, points: Tensor) -> Tensor:
         """Return r_k = (1/N) Σ_j σ(x_k, z_j) − y_k of clouds ``(..., N)``, shape ``(..., K)``."""
         check_tensor("points", points, (None,), inexact=True)
+        if not points.shape[-1]:
+            raise ValueError("points must hold at least one point, got none")
         return self.unit(self.x[:, None], points[..., None, :]).mean(-1) - self.y
 
     def cloud_energy(self, points: Tensor) -> Tensor:

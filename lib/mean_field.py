@@ -105,6 +105,7 @@ class Unit:
         self.check_particles("particles", particles)
         if check_tensor("x", x, (self.inputs.dim,), inexact=True).ndim != 2:
             raise ValueError(f"x must have shape (B, {self.inputs.dim}), got {tuple(x.shape)}")
+        _check_dtypes(particles, x=x)
         z = particles.reshape(1, -1, *particles.shape[-2:])
         return self.linearise(x[None], z)[0].reshape(*particles.shape[:-2], len(x), self.outputs.dim)
 
@@ -138,8 +139,9 @@ class Unit:
         return moved
 
     def check_particles(self, name: str, particles: Tensor) -> Tensor:
-        """Return particles if they have shape ``(..., N, dim Z)`` with N ≥ 1; raise TypeError or ValueError else."""
-        check_tensor(name, particles, (None, self.parameters.dim), inexact=True)
+        """Return particles if real, of shape ``(..., N, dim Z)`` with N ≥ 1; raise TypeError or ValueError else."""
+        if check_tensor(name, particles, (None, self.parameters.dim), inexact=True).is_complex():
+            raise TypeError(f"{name} must be real, got {particles.dtype}")
         if particles.shape[-2] < 1:
             raise ValueError(f"{name} must hold N ≥ 1 particles, got shape {tuple(particles.shape)}")
         return particles
@@ -272,12 +274,17 @@ def intrinsic_derivative(
     x, y
         Data, shapes ``(B, dim X)`` and ``(..., B, dim Y)``; the axes of y in front broadcast to those of particles.
     weights
-        Masses of the data points, shape ``(B,)``; default 1/B each.
+        Probabilities of the data points, shape ``(B,)``; default 1/B each.
 
     Returns
     -------
     Tensor
         Shaped like ``particles``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An unknown scheme, shapes or dtypes that do not fit together, NaN, or weights that are no probabilities.
     """
     z, x, y, w = _check_problem(unit, scheme, particles, x, y, weights)
     return _derivative(unit.to(z), scheme, z, x, y, w).view(particles.shape)
@@ -334,11 +341,30 @@ def _check_problem(
     check_tensor("y", y, (len(x), unit.outputs.dim), inexact=True)
     if weights is None:
         weights = x.new_full((len(x),), 1.0 / len(x))
-    elif check_tensor("weights", weights, (len(x),), inexact=True).ndim != 1:
-        raise ValueError(f"weights must have shape ({len(x)},), got {tuple(weights.shape)}")
+    else:
+        check_weights(weights, len(x))
+    _check_dtypes(particles, x=x, y=y, weights=weights)
+    front, wanted = particles.shape[:-2], y.shape[:-2]
+    if len(wanted) > len(front) or any(b not in (1, a) for a, b in zip(front[::-1], wanted[::-1], strict=False)):
+        raise ValueError(f"y must have batch axes that broadcast to {tuple(front)}, got {tuple(wanted)}")
     z = particles.reshape(1, -1, *particles.shape[-2:])
-    y = y.expand(*particles.shape[:-2], *y.shape[-2:]).reshape(1, -1, *y.shape[-2:])
+    y = y.expand(*front, *y.shape[-2:]).reshape(1, -1, *y.shape[-2:])
     return z, x[None], y, weights[None]
+
+
+def check_weights(weights: Tensor, count: int) -> Tensor:
+    """Return weights if they are probabilities of so many data points; raise TypeError or ValueError otherwise."""
+    if check_tensor("weights", weights, (count,), inexact=True).ndim != 1:
+        raise ValueError(f"weights must have shape ({count},), got {tuple(weights.shape)}")
+    if bool((weights < 0).any()) or abs(float(weights.sum()) - 1) > 1e-5:
+        raise ValueError(f"weights must be nonnegative with sum one, got sum {float(weights.sum()):.6g}")
+    return weights
+
+
+def _check_dtypes(particles: Tensor, **others: Tensor) -> None:
+    for name, value in others.items():
+        if value.dtype != particles.dtype:
+            raise TypeError(f"{name} must have the dtype of the particles, {particles.dtype}, got {value.dtype}")
 
 
 def _check_action(place: str, value: Representation, first: Representation) -> None:

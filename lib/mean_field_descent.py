@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from lib.checks import check_choice, check_float, check_int, check_tensor
-from lib.mean_field import SCHEMES, Unit, _derivative
+from lib.mean_field import SCHEMES, Unit, _derivative, check_weights
 
 TRAININGS = (*SCHEMES, "DA-sampled")
 NOISES = ("plain", "images")
@@ -82,7 +82,7 @@ class TeacherData:
     """
 
     def __init__(self, unit: Unit, teachers: Sequence[Tensor], scale: float = 4.0, batch: int = 20) -> None:
-        self.unit, self.teachers = unit, list(teachers)
+        self.unit, self.teachers = _check_unit(unit), list(teachers)
         self.scale, self.batch = check_float("scale", scale, minimum=1e-12), check_int("batch", batch)
         if not self.teachers:
             raise ValueError("teachers must hold at least one teacher, got none")
@@ -122,16 +122,21 @@ class FixedData:
     x, y
         Points, shape ``(B, dim X)``, and their outputs, shape ``(networks, B, dim Y)``.
     weights
-        Masses, shape ``(B,)``; default 1/B each.
+        Probabilities, shape ``(B,)``; default 1/B each.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Shapes that do not fit together, no point, or weights that are no probabilities.
     """
 
     def __init__(self, unit: Unit, x: Tensor, y: Tensor, weights: Tensor | None = None) -> None:
-        if check_tensor("x", x, (unit.inputs.dim,), inexact=True).ndim != 2:
-            raise ValueError(f"x must have shape (B, {unit.inputs.dim}), got {tuple(x.shape)}")
+        if check_tensor("x", x, (_check_unit(unit).inputs.dim,), inexact=True).ndim != 2 or not len(x):
+            raise ValueError(f"x must have shape (B, {unit.inputs.dim}) with B ≥ 1, got {tuple(x.shape)}")
         if check_tensor("y", y, (None, len(x), unit.outputs.dim), inexact=True).ndim != 3:
             raise ValueError(f"y must have shape (networks, {len(x)}, {unit.outputs.dim}), got {tuple(y.shape)}")
-        if weights is not None and check_tensor("weights", weights, (len(x),), inexact=True).ndim != 1:
-            raise ValueError(f"weights must have shape ({len(x)},), got {tuple(weights.shape)}")
+        if weights is not None:
+            check_weights(weights, len(x))
         self.unit, self.x, self.y, self.weights, self.batch = unit, x, y, weights, len(x)
 
     @property
@@ -212,10 +217,13 @@ def train(
     Raises
     ------
     TypeError, ValueError
-        An unknown scheme or kind of noise, or shapes that do not fit; N not divisible by |G| for ``"images"``.
+        An unknown scheme or kind of noise, data for other units, equal seeds, a projector that is no orthogonal
+        projection, or shapes that do not fit; N not divisible by |G| for ``"images"``.
+    ArithmeticError
+        The particles grow beyond all bounds: the rate is too large.
     """
-    count = _check_run(unit, scheme, start, data, seeds, projected, noise)
-    projector = unit.fixed if projector is None else check_tensor("projector", projector, unit.fixed.shape)
+    count = _check_run(unit, scheme, start, data, descent, seeds, projected, noise)
+    projector = unit.fixed if projector is None else _check_projector(projector, unit)
     steps = descent.steps(start.shape[2])
     kept = [round(k * steps / frames) for k in range(check_int("frames", frames, minimum=0))]
     images = unit.group.order if scheme in ("DA", "FA") else 1
@@ -227,7 +235,10 @@ def train(
         run = _Run(unit.to(start), scheme, data, descent, list(seeds[a : a + size]), share, projector, noise)
         parts.append(run.train(start[a : a + size], steps, kept))
     times = torch.tensor([*kept, steps], dtype=torch.float64) / start.shape[2]
-    return Trajectory(times, torch.cat(parts, dim=1))
+    way = torch.cat(parts, dim=1)
+    if not bool(torch.isfinite(way[-1]).all()):
+        raise ArithmeticError(f"training with rate {descent.rate:g} diverged: particles are infinite or NaN")
+    return Trajectory(times, way)
 
 
 @dataclass(frozen=True)
@@ -296,17 +307,27 @@ def _check_run(
     scheme: str,
     start: Tensor,
     data: TeacherData | FixedData,
+    descent: Descent,
     seeds: Sequence[int],
     projected: Sequence[bool] | None,
     noise: str,
 ) -> int:
     """Return the number of networks per seed; raise if something does not fit."""
+    _check_unit(unit)
+    for name, value, kinds in (("data", data, (TeacherData, FixedData)), ("descent", descent, (Descent,))):
+        if not isinstance(value, kinds):
+            allowed = " or ".join(kind.__name__ for kind in kinds)
+            raise TypeError(f"{name} must be of type {allowed}, got {type(value).__name__}")
+    if (data.unit.inputs.dim, data.unit.outputs.dim) != (unit.inputs.dim, unit.outputs.dim):
+        raise ValueError(f"data must be made for the inputs and outputs of {unit}, got data for {data.unit}")
     check_choice("scheme", scheme, TRAININGS)
     check_choice("noise", noise, NOISES)
     if unit.check_particles("start", start).ndim != 4:
         raise ValueError(f"start must have shape (seeds, networks, N, {unit.parameters.dim}), got {tuple(start.shape)}")
-    for seed in seeds:
-        check_int("seeds", seed, minimum=0)
+    if not isinstance(seeds, Sequence):
+        raise TypeError(f"seeds must be a sequence of integers, got {seeds!r}")
+    if len({check_int("seeds", seed, minimum=0) for seed in seeds}) < len(seeds):
+        raise ValueError(f"seeds must differ from each other, got {list(seeds)}")
     if not len(seeds) or len(seeds) != len(start):
         raise ValueError(f"seeds must hold one seed for each of the {len(start)} rows of start, got {len(seeds)}")
     if data.networks != start.shape[1]:
@@ -318,3 +339,17 @@ def _check_run(
     if noise == "images" and start.shape[2] % unit.group.order:
         raise ValueError(f"N must be a multiple of {unit.group.order} for noise='images', got {start.shape[2]}")
     return start.shape[1]
+
+
+def _check_unit(unit: Unit) -> Unit:
+    if not isinstance(unit, Unit):
+        raise TypeError(f"unit must be a Unit, got {type(unit).__name__}")
+    return unit
+
+
+def _check_projector(projector: Tensor, unit: Unit) -> Tensor:
+    p = check_tensor("projector", projector, unit.fixed.shape, inexact=True)
+    defect = max(float((p - p.mT).abs().max()), float((p @ p - p).abs().max()))
+    if not defect <= 1e-6:
+        raise ValueError(f"projector must be an orthogonal projection, it misses P = Pᵀ = P² by {defect:.1e}")
+    return p

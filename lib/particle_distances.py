@@ -101,6 +101,8 @@ def estimate_rmd2(a: Tensor, b: Tensor, exact_up_to: int = EXACT_UP_TO, regulari
         As for :func:`squared_w2_bounds`.
     """
     check_int("exact_up_to", exact_up_to, minimum=0)
+    if _pairs(a, b)[1]:
+        raise ValueError(f"estimate_rmd2 takes one pair of clouds, got shapes {tuple(a.shape)} and {tuple(b.shape)}")
     if min(a.shape[-2], b.shape[-2]) <= exact_up_to:
         return Estimate(float(rmd2(a, b)), 0.0)
     bounds = torch.tensor(squared_w2_bounds(a, b, regularisation), dtype=torch.float64)
@@ -131,6 +133,8 @@ def squared_w2_bounds(a: Tensor, b: Tensor, regularisation: float = 1e-3, iterat
     cost = torch.from_numpy(cdist(*pairs[0], "sqeuclidean"))
     n, m = cost.shape
     f, unit = torch.zeros(n, 1, dtype=torch.float64), float(cost.mean())
+    if unit == 0:  # all points of both clouds at one place
+        return 0.0, 0.0
     for weight in np.geomspace(1.0, regularisation, 1 + int(np.ceil(-np.log(regularisation) / np.log(3.0)))):
         eps = weight * unit
         for _ in range(iterations):
@@ -169,16 +173,28 @@ def sample_floor(
     """
     check_callable("law", law)
     check_int("repeats", repeats)
+    if not len(sizes):
+        raise ValueError("sizes must hold at least one number of points, got none")
+
+    def sample(size: int) -> Tensor:
+        points = check_tensor("law(n, generator)", law(size, generator), (size, None), inexact=True)
+        if points.ndim != 2:
+            raise ValueError(f"law(n, generator) must have shape (n, d), got {tuple(points.shape)} for n = {size}")
+        return points
+
     floors = []
     for size in sizes:
-        first = [law(check_int("sizes", size), generator) for _ in range(repeats)]
-        second = [law(size, generator) if partner is None else partner(points) for points in first]
+        check_int("sizes", size)
+        first = [sample(size) for _ in range(repeats)]
+        second = [sample(size) if partner is None else partner(points) for points in first]
         floors.append(rmd2(torch.stack(first), torch.stack(second)))
     return torch.stack(floors)
 
 
 def _exact(x: np.ndarray, y: np.ndarray) -> float:
     cost = cdist(x, y, "sqeuclidean")
+    if not np.isfinite(cost).all():
+        raise ValueError("a and b must be clouds whose squared distances are finite, got points that are too far apart")
     if len(x) == len(y):
         rows, columns = linear_sum_assignment(cost)
         return float(cost[rows, columns].mean())
@@ -203,7 +219,8 @@ def _relative(w: Tensor, a: Tensor, b: Tensor) -> Tensor:
 
 def _cloud(name: str, points: Tensor) -> int:
     """Return the dimension of a cloud; raise if it is none."""
-    check_tensor(name, points, (None, None), inexact=True)
+    if check_tensor(name, points, (None, None), inexact=True).is_complex():
+        raise TypeError(f"{name} must be real, got {points.dtype}")
     if 0 in points.shape:
         raise ValueError(f"{name} must hold at least one point, got shape {tuple(points.shape)}")
     return points.shape[-1]

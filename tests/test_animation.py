@@ -144,6 +144,9 @@ def test_follows_the_theme(page: Page) -> None:
         ({"panels": [Panel("p", np.zeros((5, 1, 2)), np.zeros(2))]}, r"marks must have shape \(points, 2\)"),
         ({"panels": [Panel("p", np.zeros((5, 1, 2)), lines=[((0, 0),)])]}, "lines must be pairs of points"),
         ({"legend": [("blob", "x")]}, "kind of a legend's entry must be one of"),
+        ({"legend": ["point"]}, "legend must hold pairs"),
+        ({"axes": ("x",)}, "axes must be two names"),
+        ({"times": [0.0, 1.0, 2.0, 3.0, float("nan")]}, "times must be finite"),
         ({"frames": 300, "points": 700}, f"below {LARGEST} characters"),
     ],
 )

@@ -106,7 +106,43 @@ def test_strong_invariance(table: grid.Table) -> None:
     assert highs(grid.skew_control(SIZES, SEEDS), "strong/vanilla")[0] >= 0
 
 
+def test_a_curve_that_levels_off_does_not_fall(table: grid.Table) -> None:
+    """The level curve of free training meets "slope < 0" almost by itself; its fall from N = 20 on does not."""
+    assert grid.fall(table, "weak/vanilla")[0] > 0.85
+    assert max(grid.fall(table, "weak/DA") + grid.fall(table, "weak/vanilla")[1:]) < 0.95
+    assert max(grid.fall(table, "WI/vanilla-DA")[1:]) < 0.3
+    made = {n: {"x": torch.tensor([[1.0 / n, 1.0], [1.0 / n, 1.0]]).double()} for n in (5, 20, 80)}
+    assert grid.fall(made, "x") == pytest.approx([0.25, 1.0])
+    with pytest.raises(ValueError, match="first must be one of"):
+        grid.fall(made, "x", 40)
+    with pytest.raises(ValueError, match="key must be one of"):
+        grid.fall(made, "y")
+
+
+def test_why_the_schemes_differ() -> None:
+    """Free training and augmentation: the noise of batches. Augmentation and averaging: the sample's asymmetry."""
+    mean = {key: float(values.mean()) for key, values in grid.causes(20, SEEDS).items()}
+    assert mean["sample/vanilla-DA/20"] > 2 * mean["sample/vanilla-DA/80"]
+    assert mean["sample/DA-FA/80"] == pytest.approx(mean["sample/DA-FA/20"], rel=0.25)
+    assert mean["orbits/DA-FA/20"] < 1e-12
+    assert mean["orbits/vanilla-DA/20"] > 1e-6
+
+
+def test_outputs_of_trained_clouds_scatter_less() -> None:
+    cloud = source.gaussian(400, torch.Generator().manual_seed(0))
+    wide, narrow = (grid.output_spread(cloud.unflatten(0, (-1, n))) for n in (10, 40))
+    assert narrow == pytest.approx(wide / 2, rel=0.35)  # independent units: N^{-1/2}
+    end = grid.train_networks(20, SEEDS, ["vanilla"])["vanilla"][:, 0]
+    picks = torch.randperm(120, generator=torch.Generator().manual_seed(0))
+    assert grid.output_spread(end) < 0.3 * grid.output_spread(end.flatten(0, 1)[picks].unflatten(0, (6, 20)))
+    with pytest.raises(ValueError, match="with R ≥ 2"):
+        grid.output_spread(cloud[None])
+
+
 def test_floors_fall() -> None:
+    own = grid.trained_symmetry_floor(source.gaussian(400, torch.Generator().manual_seed(0)), [10, 160])
+    assert own[1].mean() < 0.6 * own[0].mean()
+    assert float(own[0].median()) == pytest.approx(float(grid.symmetry_floor([10])[0].median()), rel=0.3)
     floor = grid.symmetry_floor([10, 160])
     assert floor[1].mean() < 0.6 * floor[0].mean()
     cloud = source.gaussian(400, torch.Generator().manual_seed(0))
@@ -187,7 +223,27 @@ def test_bad_input(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"no stored cloud cloud-7\.npz"):
         chapter.load_cloud(7, "DA", tmp_path)
     with pytest.raises(ValueError, match="dtype must be one of"):
-        chapter.run_large(5, 1, tmp_path, "float16")
+        chapter.run_large(5, 2, tmp_path, "float16")
+    with pytest.raises(ValueError, match="seeds must be at least 2"):
+        chapter.run_large(5, 1, tmp_path)
+    one = {5: {"x": torch.ones(3, 1).double()}}
+    with pytest.raises(ValueError, match="at least two numbers of particles"):
+        grid.slopes(one, "x")
+    with pytest.raises(ValueError, match="key must be one of"):
+        grid.slopes(one | {10: one[5]}, "y")
+    with pytest.raises(ValueError, match="must have positive means"):
+        grid.slopes({n: {"x": torch.zeros(3, 1).double()} for n in (5, 10)}, "x")
+    with pytest.raises(ValueError, match="at least one scheme and two seeds"):
+        grid.measure({"DA": torch.zeros(1, 6, 4, 4).double()})
+    with pytest.raises(ValueError, match="one row of at least one number"):
+        grid.mean_interval(torch.zeros(0).double())
+    for empty in (grid.pooled_floor, grid.trained_symmetry_floor):
+        with pytest.raises(ValueError, match="sizes must hold at least one"):
+            empty(torch.zeros(9, 4).double(), [])
+    with pytest.raises(ValueError, match="count must be even"):
+        grid.causes(5, [0])
+    with pytest.raises(ValueError, match="seeds must hold at least one seed"):
+        source.starts(5, [])
     with pytest.raises(ValueError, match="schemes must be one of"):
         grid.train_networks(5, [0], ["GA"])
     with pytest.raises(ValueError, match="count must be at least 1"):

@@ -10,6 +10,7 @@ import torch
 
 from lib.experiments import regularised_flow as regular
 from lib.experiments.regularised_flow import PAIRS, Settings
+from lib.finite_volumes import flow
 
 SETTINGS = Settings()
 
@@ -91,6 +92,30 @@ def test_particles_have_the_least_free_energy(pair: tuple[float, float]) -> None
     assert abs(float(excess.mean())) < 5 * float(excess.std()) / math.sqrt(excess.numel())
 
 
+def test_particles_follow_the_flow_on_their_way() -> None:
+    """Their distance to the law of the flow is that of independent samples; cut apart, they go elsewhere."""
+    few = replace(SETTINGS, clouds=6)
+    together, alone = (regular.chase(few, *PAIRS[1], sizes=(50, 400), together=k) for k in (True, False))
+    ratio = [together.errors[n].mean(0) / together.floors[n].mean(0) for n in (50, 400)]
+    assert min(float(r.min()) for r in ratio) > 0.6
+    assert max(float(r.max()) for r in ratio) < 1.5
+    assert float((together.errors[400].mean(0) / together.errors[50].mean(0)).max()) < 0.6
+    assert float(alone.errors[400].mean(0)[-1] / together.floors[400].mean(0)[-1]) > 2.5
+    assert float((alone.errors[400].mean(0) / alone.errors[50].mean(0))[-1]) > 0.8
+
+
+def test_the_path_is_fine_enough() -> None:
+    """Half the step moves the mean of the law at time 10 by about 0.001, far less than clouds of 800 can see."""
+    F = regular.functional(SETTINGS, *PAIRS[0])
+    means = []
+    for h in (0.02, 0.01):
+        laws = flow(
+            F, regular.starts(SETTINGS, F.grid)[1], first=h, growth=1.0, tolerance=0.0, steps=round(10 / h)
+        ).laws
+        means.append(float(laws[-1] @ F.grid))
+    assert abs(means[0] - means[1]) < 2e-3
+
+
 def test_resting_law_is_the_exponential_of_the_potential() -> None:
     """N(risk + penalty)/β is −Σ log μ* plus the exponent of the rejection, up to a constant, for every cloud."""
     F = ends(PAIRS[0]).functional
@@ -132,3 +157,13 @@ def test_settings_are_checked() -> None:
         regular.follow(SETTINGS, 0.1, -0.1)
     with pytest.raises(ValueError, match="noise"):
         regular.train_particles(SETTINGS, ends(PAIRS[0]).functional, noise=-1.0)
+    with pytest.raises(ValueError, match="times must be multiples"):
+        regular.chase(SETTINGS, *PAIRS[0], times=(0.123,))
+    with pytest.raises(ValueError, match="sizes must be at least 1"):
+        regular.chase(SETTINGS, *PAIRS[0], sizes=(0,), times=(0.1,))
+    with pytest.raises(ValueError, match="replicates must be at least 1"):
+        regular.train_particles(SETTINGS, ends(PAIRS[0]).functional, replicates=0)
+    with pytest.raises(ValueError, match="level"):
+        particles(PAIRS[0]).interval(2.0)
+    with pytest.raises(ValueError, match="number of points must be at least 1"):
+        regular.w2_to_grid(torch.zeros(0).double(), ends(PAIRS[0]).minimiser, ends(PAIRS[0]).functional.grid)

@@ -128,3 +128,7 @@ def test_bad_calls(problem: chapter.Problem) -> None:
         chapter.load(replace(SETTINGS, points=5000))
     with pytest.raises(ValueError, match="speed"):
         chapter.compare(SETTINGS, speed=float("nan"))
+    with pytest.raises(ValueError, match="sizes must hold at least one"):
+        chapter.gap(SETTINGS, [])
+    with pytest.raises(ValueError, match="names must be one of"):
+        chapter.disagreement({}, ("particles",))

@@ -260,6 +260,10 @@ def test_laws_steps_and_clouds_are_checked() -> None:
             F.energy(bad)
     with pytest.raises(ValueError, match="duration"):
         step(F, p, 0.0)
+    with pytest.raises(ValueError, match="batch axes that broadcast"):
+        F.change(p.expand(2, -1), p.expand(3, -1))
+    with pytest.raises(ValueError, match="at least one point"):
+        F.cloud_residual(torch.zeros(0).double())
     with pytest.raises(ValueError, match="one law"):
         step(F, p.expand(2, -1), 1.0)
     with pytest.raises(ValueError, match="growth"):

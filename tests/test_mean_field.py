@@ -67,6 +67,7 @@ def test_derivative_is_that_of_the_risk(unit: Unit, scheme: str) -> None:
     """D_μR is N times the gradient of the risk; autograd through a risk written from its definition is the oracle."""
     z, x, y = randn(3, 4, unit.parameters.dim), randn(6, unit.inputs.dim, seed=1), randn(3, 6, unit.outputs.dim, seed=2)
     w = torch.rand(6, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    w = w / w.sum()
     leaf = z.clone().requires_grad_(True)
     value = defined_risk(unit, scheme, leaf, x, y, w)
     assert torch.allclose(risk(unit, scheme, z, x, y, w), value.detach(), atol=1e-13)
@@ -178,12 +179,29 @@ def test_wrong_actions_are_refused() -> None:
         ({"weights": randn(5)}, r"weights must have shape \(..., 6\)"),
         ({"scheme": "GA"}, "scheme must be one of"),
         ({"x": randn(6, 2) / 0}, "x must be finite"),
+        ({"y": randn(3, 6, 2)}, r"y must have batch axes that broadcast to \(\), got \(3,\)"),
+        ({"weights": -torch.ones(6).double()}, "weights must be nonnegative with sum one"),
+        ({"weights": torch.ones(6).double()}, "weights must be nonnegative with sum one, got sum 6"),
     ],
 )
 def test_problems_that_do_not_fit_are_refused(change: dict, message: str) -> None:
     problem = {"scheme": "DA", "particles": randn(5, 4), "x": randn(6, 2), "y": randn(6, 2)} | change
     with pytest.raises(ValueError, match=message):
         intrinsic_derivative(Layer(SWAP, SWAP), **problem)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"x": randn(6, 2).float()}, "x must have the dtype of the particles"),
+        ({"y": randn(6, 2).float()}, "y must have the dtype of the particles"),
+        ({"particles": randn(5, 4) + 0j}, "particles must be real"),
+    ],
+)
+def test_dtypes_that_do_not_fit_are_refused(change: dict, message: str) -> None:
+    problem = {"scheme": "DA", "particles": randn(5, 4), "x": randn(6, 2), "y": randn(6, 2)} | change
+    with pytest.raises(TypeError, match=message):
+        risk(Layer(SWAP, SWAP), **problem)
 
 
 def start_and_data(count: int = 6, unit: Unit | None = None) -> tuple[Unit, Tensor, TeacherData]:
@@ -325,6 +343,8 @@ def test_teachers_of_another_shape_are_refused() -> None:
         ({"noise": "none"}, "noise must be one of"),
         ({"noise": "images", "start": randn(3, 2, 5, 4)}, "N must be a multiple of 2"),
         ({"projector": torch.eye(3).double()}, "projector must have shape"),
+        ({"projector": 2 * torch.eye(4).double()}, "projector must be an orthogonal projection"),
+        ({"seeds": [0, 1, 1]}, "seeds must differ"),
     ],
 )
 def test_runs_that_do_not_fit_are_refused(change: dict, message: str) -> None:
@@ -333,6 +353,22 @@ def test_runs_that_do_not_fit_are_refused(change: dict, message: str) -> None:
     scheme, start, seeds = (run.pop(k) for k in ("scheme", "start", "seeds"))
     with pytest.raises(ValueError, match=message):
         train(unit, scheme, start, data, Descent(), seeds, **run)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_wrong_kinds_and_diverging_runs() -> None:
+    unit, start, _ = start_and_data()
+    triple = Layer(SPACES["S3"], SPACES["S3"])
+    with pytest.raises(ValueError, match="data must be made for the inputs and outputs"):
+        train(unit, "DA", start, TeacherData(triple, [randn(2, 9)] * 2), Descent(), [0, 1, 2])
+    linear = Layer(SWAP, SWAP, "identity")
+    wild = TeacherData(linear, [randn(3, 4), randn(3, 4)])
+    with pytest.raises(ArithmeticError, match="diverged"):
+        train(linear, "vanilla", start, wild, Descent(rate=1e6, time=20.0), [0, 1, 2])
+    with pytest.raises(ValueError, match="with B ≥ 1"):
+        FixedData(unit, randn(0, 2), randn(1, 0, 2))
+    with pytest.raises(ValueError, match="weights must be nonnegative"):
+        FixedData(unit, randn(3, 2), randn(1, 3, 2), torch.ones(3).double())
 
 
 def test_all_trainings_run() -> None:

@@ -140,6 +140,8 @@ def test_floor_of_sampling_falls_with_size() -> None:
         (cloud(3), cloud(3, 2), ValueError, "one dimension, got 3 and 2"),
         (cloud(3).expand(2, -1, -1), cloud(3).expand(3, -1, -1), ValueError, "batch axes that broadcast"),
         (cloud(3), cloud(3) / 0, ValueError, "b must be finite"),
+        (cloud(3) + 0j, cloud(3), TypeError, "a must be real"),
+        (1e200 * cloud(3), cloud(3), ValueError, "squared distances are finite"),
     ],
 )
 def test_what_is_no_pair_of_clouds_is_refused(a: object, b: object, error: type, message: str) -> None:
@@ -154,5 +156,12 @@ def test_other_bad_input() -> None:
         squared_w2_bounds(cloud(3), cloud(3), 0.0)
     with pytest.raises(ValueError, match="sizes must be at least 1"):
         sample_floor(lambda n, g: cloud(n), [0], 2, torch.Generator())
+    with pytest.raises(ValueError, match="sizes must hold at least one"):
+        sample_floor(lambda n, g: cloud(n), [], 2, torch.Generator())
+    with pytest.raises(ValueError, match="law"):
+        sample_floor(lambda n, g: cloud(n + 1), [2], 2, torch.Generator())
+    with pytest.raises(ValueError, match="estimate_rmd2 takes one pair"):
+        estimate_rmd2(cloud(3).expand(2, -1, -1), cloud(3))
+    assert squared_w2_bounds(torch.zeros(3, 2).double(), torch.zeros(4, 2).double()) == (0.0, 0.0)
     with pytest.raises(TypeError, match="law must be a function"):
         sample_floor(None, [2], 2, torch.Generator())

@@ -13,10 +13,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
-import platform
-import subprocess
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -30,9 +26,9 @@ from torch import Tensor
 
 from lib import __version__
 from lib.checks import check_choice, check_float, check_int
-from lib.device import describe_device
 from lib.experiments.mean_field_grid import Ends, Table, measure, train_networks
 from lib.mean_field_descent import TRAININGS, Descent
+from lib.stored import circumstances, write_whole
 
 RESULTS = Path(__file__).resolve().parents[2] / "data" / "results" / "mean_field"
 LARGEST_CLOUD = 4000
@@ -92,7 +88,7 @@ def run_large(
     count
         N.
     seeds
-        Repetitions.
+        Repetitions, at least 2: distances between independent runs need pairs.
     folder
         Where the result goes.
     dtype
@@ -106,10 +102,10 @@ def run_large(
         The JSON file.
     """
     check_int("count", count)
-    check_int("seeds", seeds)
+    check_int("seeds", seeds, minimum=2)
     kind = DTYPES[check_choice("dtype", dtype, DTYPES)]
     folder = Path(folder)
-    _write(folder / "parts" / ".gitignore", b"*\n")
+    write_whole(folder / "parts" / ".gitignore", b"*\n")
     ends, seconds = {scheme: [] for scheme in schemes}, 0.0
     for seed in range(seeds):
         for scheme in schemes:
@@ -127,7 +123,7 @@ def run_large(
     clouds = {scheme: end[:, 0].flatten(0, 1)[:LARGEST_CLOUD].float().numpy() for scheme, end in joined.items()}
     _save(folder / f"cloud-{count}.npz", **clouds)
     target = folder / f"grid-{count}.json"
-    _write(target, (json.dumps(record, indent=1) + "\n").encode())
+    write_whole(target, (json.dumps(record, indent=1) + "\n").encode())
     return target
 
 
@@ -191,45 +187,13 @@ def _compute(path: Path, count: int, seed: int, scheme: str, dtype: torch.dtype)
 def _save(path: Path, **arrays: np.ndarray) -> None:
     buffer = BytesIO()
     np.savez_compressed(buffer, **arrays)
-    _write(path, buffer.getvalue())
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    with os.fdopen(handle, "wb") as stream:
-        stream.write(content)
-    os.chmod(temporary, 0o644)
-    os.replace(temporary, path)
+    write_whole(path, buffer.getvalue())
 
 
 def _provenance(count: int, seeds: int, dtype: str) -> dict[str, Any]:
     """Return what a reader needs to judge and repeat the run."""
-    versions = {"symmetry-measured": __version__, "python": platform.python_version()}
-    return {
-        "particles": count,
-        "seeds": seeds,
-        "descent": asdict(Descent()),
-        "dtype": dtype,
-        "device": describe_device("cpu"),
-        "threads": torch.get_num_threads(),
-        "commit": _commit(),
-        "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "versions": versions | {"torch": torch.__version__, "numpy": np.__version__},
-    }
-
-
-def _commit() -> str:
-    """Return the git commit, marked when the package differs from it."""
-    try:
-        here = Path(__file__).parent
-        call = {"cwd": here, "capture_output": True, "text": True, "check": True}
-        commit = subprocess.run(["git", "rev-parse", "HEAD"], **call).stdout.strip()
-        changed = subprocess.run(["git", "status", "--porcelain", "--", here.parent], **call).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-    return f"{commit}{' with changes' if changed else ''}"
+    run = {"particles": count, "seeds": seeds, "descent": asdict(Descent()), "dtype": dtype}
+    return run | circumstances()
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

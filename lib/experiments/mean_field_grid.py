@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lib.checks import check_choice, check_int
+from lib.checks import check_choice, check_int, check_tensor
 from lib.experiments.mean_field_source import (
     NETWORKS,
     TEACHERS,
@@ -87,6 +87,8 @@ def measure(ends: Ends) -> dict[str, Tensor]:
     law. ``independent/<law>/<scheme>``: W2 between the runs of seeds 0 and 1, 2 and 3, and so on.
     """
     unit, half, table = source_unit(), len(TEACHERS), {}
+    if not ends or min(map(len, ends.values())) < 2:
+        raise ValueError("ends must hold at least one scheme and two seeds, for a distance between independent runs")
     for scheme, end in ends.items():
         free, fixed = end[:, :half], end[:, half:]
         table[f"weak/{scheme}"] = rmd2(free, symmetrise(free, unit.parameters))
@@ -126,6 +128,9 @@ def pooled_floor(cloud: Tensor, sizes: Sequence[int], repeats: int = 20) -> Tens
         Shape ``(sizes, repeats)``.
     """
     generator = torch.Generator().manual_seed(2)
+    check_tensor("cloud", cloud, (None, None), inexact=True)
+    for size in _check_sizes(sizes):
+        check_int("sizes", size)
     if len(cloud) < 2 * max(sizes):
         raise ValueError(f"cloud must hold at least {2 * max(sizes)} particles, got {len(cloud)}")
     rows = []
@@ -134,6 +139,65 @@ def pooled_floor(cloud: Tensor, sizes: Sequence[int], repeats: int = 20) -> Tens
         clouds = cloud[torch.stack(picks)].unflatten(1, (2, size))
         rows.append(squared_w2(clouds[:, 0], clouds[:, 1]).sqrt())
     return torch.stack(rows)
+
+
+def trained_symmetry_floor(cloud: Tensor, sizes: Sequence[int], repeats: int = 20) -> Tensor:
+    """Return RMD² between N independent draws from a symmetrised trained law and their symmetrisation.
+
+    The law is that of a large cloud and its images, so that it is weakly invariant; arguments and result as for
+    :func:`pooled_floor`.
+    """
+    parameters = source_unit().parameters
+    law = symmetrise(cloud, parameters)
+    if len(law) < max(_check_sizes(sizes)):
+        raise ValueError(f"cloud must hold at least {max(sizes)} particles with its images, got {len(law)}")
+
+    def draw(count: int, generator: torch.Generator) -> Tensor:
+        return law[torch.randperm(len(law), generator=generator)[:count]]
+
+    generator = torch.Generator().manual_seed(4)
+    return sample_floor(draw, sizes, repeats, generator, lambda points: symmetrise(points, parameters))
+
+
+def output_spread(clouds: Tensor, points: int = 200) -> float:
+    """Return the standard deviation of Φ_ν(x) over clouds ``(R, N, 4)``: root mean square over x ~ N(0, 16·1)."""
+    check_tensor("clouds", clouds, (None, 4), inexact=True)
+    if clouds.ndim != 3 or len(clouds) < 2:
+        raise ValueError(f"clouds must have shape (R, N, 4) with R ≥ 2, got {tuple(clouds.shape)}")
+    x = 4 * torch.randn(check_int("points", points), 2, generator=torch.Generator().manual_seed(5)).to(clouds)
+    return float(source_unit().network(x, clouds).var(0).mean().sqrt())
+
+
+def causes(count: int, seeds: Sequence[int], batches: Sequence[int] = (20, 80)) -> dict[str, Tensor]:
+    """Return RMD² between schemes for two starts and several batches, teacher ``WI``: why the schemes differ.
+
+    Parameters
+    ----------
+    count
+        N, even.
+    seeds
+        Seeds.
+    batches
+        Points per step.
+
+    Returns
+    -------
+    dict of str to Tensor
+        Keys ``<start>/<a>-<b>/<batch>``, one value per seed. Starts: ``sample``, independent units; ``orbits``, a union
+        of orbits with images of the noise, for the first batch only.
+    """
+    unit, table = source_unit(), {}
+    begin = {"sample": (starts(count, seeds)[:, :1], "plain"), "orbits": (orbit_starts(count, seeds)[:, :1], "images")}
+    for batch in batches:
+        data = TeacherData(unit, [teacher("WI")], batch=batch)
+        for name, (start, noise) in begin.items():
+            if name == "orbits" and batch != batches[0]:
+                continue
+            kinds = ("vanilla", "DA", "FA")
+            ends = {k: train(unit, k, start, data, Descent(), seeds, noise=noise).end[:, 0] for k in kinds}
+            for a, b in PAIRS[:2]:
+                table[f"{name}/{a}-{b}/{batch}"] = rmd2(ends[a], ends[b])
+    return table
 
 
 @dataclass(frozen=True)
@@ -146,14 +210,39 @@ class Slope:
 
 
 def slopes(table: Mapping[int, Mapping[str, Tensor]], key: str, resamples: int = 400) -> list[Slope]:
-    """Return one slope per column of ``table[N][key]``, over all N of the table."""
+    """Return one slope per column of ``table[N][key]``, over all N of the table.
+
+    Raises
+    ------
+    ValueError
+        Fewer than two N, an unknown key, or a mean that is not positive.
+    """
+    if len(table) < 2:
+        raise ValueError(f"table must hold at least two numbers of particles, got {list(table)}")
+    for n, row in table.items():
+        check_choice("key", key, row)
+        if not bool((row[key].mean(0) > 0).all()):
+            raise ValueError(f"table[{n}][{key!r}] must have positive means, got {row[key].mean(0).tolist()}")
     columns = next(iter(table.values()))[key].shape[1]
     samples = [{n: row[key][:, j].numpy() for n, row in table.items()} for j in range(columns)]
     return [Slope(*bootstrap_slope(column, resamples)) for column in samples]
 
 
+def fall(table: Mapping[int, Mapping[str, Tensor]], key: str, first: int = 20) -> list[float]:
+    """Return, column by column, the median at the largest N over the median at N = ``first``.
+
+    A slope can be negative although a curve has levelled off, if it fell at its beginning; this leaves the beginning
+    out. A distance that falls like N^{-a} gives ``(largest/first)^{-a}``; one that has levelled off gives about one.
+    """
+    check_choice("first", first, table)
+    ends = [table[n][check_choice("key", key, table[n])].quantile(0.5, dim=0) for n in (max(table), first)]
+    return (ends[0] / ends[1]).tolist()
+
+
 def mean_interval(values: Tensor, resamples: int = 1000) -> tuple[float, float]:
     """Return the 95 % bootstrap interval of a mean."""
+    if check_tensor("values", values, (None,), inexact=True).ndim != 1 or not len(values):
+        raise ValueError(f"values must be one row of at least one number, got shape {tuple(values.shape)}")
     generator = torch.Generator().manual_seed(3)
     picks = torch.randint(len(values), (resamples, len(values)), generator=generator)
     low, high = values[picks].mean(1).quantile(torch.tensor([0.025, 0.975], dtype=values.dtype)).tolist()
@@ -225,3 +314,9 @@ def heavy_control(sizes: Sequence[int], seeds: Sequence[int]) -> Table:
         end = end[: len(end) // 2 * 2]
         table[size] = {"independent/WI/vanilla": squared_w2(end[0::2], end[1::2]).sqrt()}
     return table
+
+
+def _check_sizes(sizes: Sequence[int]) -> Sequence[int]:
+    if not len(sizes):
+        raise ValueError("sizes must hold at least one number of particles, got none")
+    return sizes

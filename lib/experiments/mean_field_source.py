@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from lib.actions import natural
-from lib.checks import check_choice
+from lib.checks import check_choice, check_int
 from lib.groups import Symmetric
 from lib.mean_field import Layer, project, symmetrise
 
@@ -51,7 +51,7 @@ def teacher(kind: str) -> Tensor:
 
 def gaussian(count: int, generator: torch.Generator) -> Tensor:
     """Return independent particles N(0, 1/16), shape ``(count, 4)``: a weakly invariant law."""
-    return SPREAD * torch.randn(count, 4, generator=generator, dtype=torch.float64)
+    return SPREAD * torch.randn(check_int("count", count), 4, generator=generator, dtype=torch.float64)
 
 
 def starts(count: int, seeds: Sequence[int]) -> Tensor:
@@ -60,7 +60,7 @@ def starts(count: int, seeds: Sequence[int]) -> Tensor:
     The law is N(0, 1/16) for ``WI``, and the same particles projected onto E^G for ``SI``.
     """
     parameters = source_unit().parameters
-    free = torch.stack([gaussian(count, torch.Generator().manual_seed(10_000 + s)) for s in seeds])
+    free = torch.stack([gaussian(count, torch.Generator().manual_seed(10_000 + s)) for s in _check_seeds(seeds)])
     by_law = {"WI": free, "SI": project(free, parameters)}
     return torch.stack([by_law[law] for law, _ in NETWORKS], dim=1)
 
@@ -73,7 +73,13 @@ def orbit_starts(count: int, seeds: Sequence[int]) -> Tensor:
     ValueError
         ``count`` is odd.
     """
-    if count % 2:
+    if check_int("count", count, minimum=2) % 2:
         raise ValueError(f"count must be even for a union of orbits of two, got {count}")
-    halves = torch.stack([gaussian(count // 2, torch.Generator().manual_seed(20_000 + s)) for s in seeds])
+    halves = torch.stack([gaussian(count // 2, torch.Generator().manual_seed(20_000 + s)) for s in _check_seeds(seeds)])
     return symmetrise(halves, source_unit().parameters)[:, None].repeat(1, len(TEACHERS), 1, 1)
+
+
+def _check_seeds(seeds: Sequence[int]) -> list[int]:
+    if not len(seeds):
+        raise ValueError("seeds must hold at least one seed, got none")
+    return [check_int("seeds", seed, minimum=0) for seed in seeds]

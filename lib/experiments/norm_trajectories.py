@@ -12,28 +12,24 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import platform
-import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from lib import __version__
 from lib.actions import motions, pixels, translations
 from lib.checks import check_choice, check_float, check_int, check_tensor
 from lib.data import digits
 from lib.datasets import mnist_test
-from lib.device import describe_device
 from lib.fourier import GroupFourier, schatten_norm
 from lib.group_convolution import GroupConvolution
 from lib.groups import Cyclic, Dihedral, DirectProduct, SemidirectProduct
 from lib.log_loss_descent import descend, log_exponential_loss
+from lib.stored import circumstances, write_whole
 
 RESULTS = Path(__file__).resolve().parents[2] / "data" / "results" / "implicit_bias"
 NETWORKS = ("FC", "CNN", "G-CNN", "wrong G-CNN")
@@ -322,12 +318,12 @@ def store(norms: Norms, folder: str | Path) -> Path:
         "experiment": "norm_trajectories",
         "settings": asdict(norms.settings),
         "seconds": round(norms.seconds, 1),
-        **_provenance(),
+        "dtype": "float64",
+        **circumstances(),
         "losses": norms.losses.tolist(),
         "values": values,
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    write_whole(path, (json.dumps(content, indent=1) + "\n").encode())
     return path
 
 
@@ -351,26 +347,6 @@ def load(size: int = 28, folder: str | Path = RESULTS) -> tuple[Norms, dict[str,
 
 def _rounded(values: Tensor) -> list[list[float]]:
     return [[float(f"{v:.6g}") for v in row] for row in values.tolist()]
-
-
-def _provenance() -> dict[str, Any]:
-    """Return what a reader needs to judge and repeat the run."""
-    versions = {"symmetry-measured": __version__, "python": platform.python_version()}
-    try:
-        call = {"cwd": Path(__file__).parent, "capture_output": True, "text": True, "check": True}
-        commit = subprocess.run(["git", "rev-parse", "HEAD"], **call).stdout.strip()
-        changed = subprocess.run(["git", "status", "--porcelain", "--", ".."], **call).stdout.strip()
-        commit += " with changes" if changed else ""
-    except (OSError, subprocess.CalledProcessError):
-        commit = "unknown"
-    return {
-        "dtype": "float64",
-        "device": describe_device("cpu"),
-        "threads": torch.get_num_threads(),
-        "commit": commit,
-        "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "versions": versions | {"torch": torch.__version__, "numpy": np.__version__},
-    }
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -7,7 +7,9 @@ over ±a cancels.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import torch
@@ -178,6 +180,7 @@ class Particles:
 
     def interval(self, level: float = 0.99) -> tuple[float, float]:
         """Return the interval that holds the error of an independent sample with this probability."""
+        check_float("level", level, minimum=0.0, maximum=1.0)
         ends = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64)
         low, high = self.floor.quantile(ends).tolist()
         return low, high
@@ -208,9 +211,9 @@ def train_particles(
     replicates
         Independent samples for the floor.
     """
-    odd = sign(Symmetric(2))
-    unit = Layer(odd, odd, "tanh")
-    generator = torch.Generator().manual_seed(seed)
+    unit = scalar_unit()
+    generator = torch.Generator().manual_seed(check_int("seed", seed, minimum=0))
+    check_int("replicates", replicates)
     count, shape = 2 * settings.clouds, (2, settings.clouds, settings.units)
     centres = torch.tensor([-settings.centre, settings.centre], dtype=torch.float64)[:, None, None]
     z = centres + settings.spread * torch.randn(shape, generator=generator, dtype=torch.float64)
@@ -226,6 +229,89 @@ def train_particles(
     chance = torch.exp(-resting_exponent(F, samples))
     accepted = torch.rand(replicates, generator=generator, dtype=torch.float64) < chance
     return Particles(end, w2_to_grid(end, target, F.grid), w2_to_grid(samples, target, F.grid), accepted)
+
+
+def scalar_unit() -> Layer:
+    """Return tanh(zx) on the line, under the change of sign."""
+    odd = sign(Symmetric(2))
+    return Layer(odd, odd, "tanh")
+
+
+@dataclass(frozen=True, eq=False)
+class Chase:
+    """Clouds of particles beside the flow of their limit, at the same times.
+
+    Attributes
+    ----------
+    times : tuple of float
+        Times of the flow.
+    errors : dict of int to Tensor
+        For every N, W2 of every cloud to the law of the flow, shape ``(clouds, times)``.
+    floors : dict of int to Tensor
+        The same for independent samples of N points from the law of the flow, shape ``(replicates, times)``.
+    """
+
+    times: tuple[float, ...]
+    errors: dict[int, Tensor]
+    floors: dict[int, Tensor]
+
+
+def chase(
+    settings: Settings,
+    penalty: float,
+    temperature: float,
+    sizes: Sequence[int] = (50, 200, 800),
+    times: Sequence[float] = (1.0, 3.0, 10.0),
+    together: bool = True,
+    replicates: int = 200,
+) -> Chase:
+    """Compare clouds of N particles with the Wasserstein gradient flow while both are still on their way.
+
+    Particles take steps of 1/20; the flow, from the right start, implicit steps of 1/50, whose error in the mean of the
+    law is about 0.001.
+
+    Parameters
+    ----------
+    settings
+        Grid, data, starts, number of clouds.
+    penalty, temperature
+        τ and β.
+    sizes
+        The N.
+    times
+        Multiples of 1/10.
+    together
+        Whether particles feel each other through Φ_ν; ``False`` is the control: every particle is a network of its own,
+        with the same start, data, penalty and noise.
+    replicates
+        Independent samples for the floor.
+    """
+    F, unit, generator = functional(settings, penalty, temperature), scalar_unit(), torch.Generator().manual_seed(7)
+    for t in times:
+        if abs(check_float("times", t, minimum=0.05) * 10 - round(t * 10)) > 1e-9:
+            raise ValueError(f"times must be multiples of 0.1, got {t}")
+    laws = _laws_on_the_way(settings, penalty, temperature, tuple(times))
+    data = FixedData(unit, F.x[:, None], F.y[None, :, None], F.weights)
+    errors, floors = {}, {}
+    for size in sizes:
+        z = torch.randn(settings.clouds, check_int("sizes", size), generator=generator, dtype=torch.float64)
+        z = settings.centre + settings.spread * z
+        start = z[:, None, :, None] if together else z.reshape(-1, 1, 1, 1)
+        rate, frames = 0.05 * start.shape[2], round(20 * max(times))
+        descent = Descent(rate, max(times) / rate, F.penalty, F.temperature)
+        way = train(unit, "vanilla", start, data, descent, range(len(start)), frames=frames).particles
+        seen = [way[round(20 * t)].reshape(settings.clouds, size) for t in times]
+        errors[size] = torch.stack([w2_to_grid(c, p, F.grid) for c, p in zip(seen, laws, strict=True)], 1)
+        u = torch.rand(replicates, size, generator=generator, dtype=torch.float64)
+        floors[size] = torch.stack([w2_to_grid(quantile(p, F.grid, u), p, F.grid) for p in laws], 1)
+    return Chase(tuple(times), errors, floors)
+
+
+@cache
+def _laws_on_the_way(settings: Settings, penalty: float, temperature: float, times: tuple[float, ...]) -> list[Tensor]:
+    F = functional(settings, penalty, temperature)
+    path = flow(F, starts(settings, F.grid)[1], first=0.02, growth=1.0, tolerance=0.0, steps=round(50 * max(times)))
+    return [path.laws[round(50 * t)] for t in times]
 
 
 def resting_exponent(F: FreeEnergy, clouds: Tensor) -> Tensor:
@@ -260,7 +346,8 @@ def w2_to_grid(points: Tensor, p: Tensor, grid: Tensor, parts: int = 16) -> Tens
         Points of the midpoint rule for each of the N steps of the cloud's quantile function.
     """
     check_tensor("points", points, (None,), inexact=True)
-    count = points.shape[-1]
+    check_tensor("p", p, (len(check_tensor("grid", grid, (None,), inexact=True)),), inexact=True)
+    count = check_int("the number of points", points.shape[-1])
     levels = (torch.arange(count * check_int("parts", parts), dtype=torch.float64) + 0.5) / (count * parts)
     other = quantile(p, grid, levels).reshape(count, parts)
     return ((points.sort(-1).values[..., None] - other) ** 2).mean((-1, -2)).sqrt()

@@ -258,6 +258,8 @@ APART = ("ensemble apart", "augmented")
 
 def disagreement(views: dict[str, View], names: Sequence[str]) -> Tensor:
     """Return the largest difference of symmetrised predictions among some views, shape ``(steps + 1, seeds)``."""
+    for name in names:
+        check_choice("names", name, views)
     predictions = torch.stack([views[name].symmetrised for name in names])
     return (predictions.amax(0) - predictions.amin(0)).amax(-1)
 
@@ -269,6 +271,8 @@ def gap(settings: Settings, sizes: Sequence[int]) -> Tensor:
     ``(len(sizes), seeds)``; the two routes are one small network trained with augmentation and with feature averaging.
     """
     problem, rows = load(settings), []
+    if not len(sizes):
+        raise ValueError("sizes must hold at least one number of units, got none")
     for m in sizes:
         one = draw(replace(settings, units=m), problem)[:, :1]
         ends = [train(problem, one, k, settings.rate, settings.steps).symmetrised[-1] for k in ("apart", "average")]
