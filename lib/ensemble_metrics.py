@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
+from scipy.stats import t as student
 from torch import Tensor
 
 from lib.checks import check_float, check_int, check_tensor
@@ -93,27 +94,25 @@ def slope(curve: Tensor, sizes: Sequence[int]) -> Tensor:
     return (curve.double().log() * x).sum(-1) / x.square().sum()
 
 
-def slope_interval(
-    curve: Tensor, sizes: Sequence[int], resamples: int = 2000, level: float = 0.95, seed: int = 0
-) -> tuple[float, float]:
-    """Return a bootstrap interval of the slope of the mean curve; whole groups of members are resampled.
+def slope_interval(curve: Tensor, sizes: Sequence[int], level: float = 0.95) -> tuple[float, float]:
+    """Return a confidence interval of the slope of the mean curve: jackknife over the groups, Student's t.
 
     Parameters
     ----------
     curve
-        Shape ``(groups, len(sizes))``, from :func:`curves`.
+        Shape ``(groups, len(sizes))``, from :func:`curves`; at least three groups.
     sizes
         The numbers of members.
-    resamples, level, seed
-        Bootstrap samples, coverage, seed.
+    level
+        Coverage.
     """
-    groups = len(curve)
-    check_int("resamples", resamples, minimum=30)
+    groups = check_int("groups", len(curve), minimum=3)
     level = check_float("level", level, 0.5, 0.999)
-    which = np.random.default_rng(seed).integers(groups, size=(resamples, groups))
-    slopes = slope(curve.double()[torch.from_numpy(which)].mean(1), sizes)
-    low, high = np.quantile(slopes.numpy(), [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
+    centre = float(slope(curve.mean(0), sizes))
+    without = slope((curve.sum(0) - curve) / (groups - 1), sizes)
+    error = float((without - without.mean()).square().sum() * (groups - 1) / groups) ** 0.5
+    reach = float(student.ppf((1 + level) / 2, groups - 1)) * error
+    return centre - reach, centre + reach
 
 
 def interval_miss(interval: tuple[float, float], value: float) -> float:

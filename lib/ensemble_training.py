@@ -37,8 +37,8 @@ class Plan:
         Step of plain stochastic gradient descent on the cross-entropy.
     seed : int
         Seed of the ensemble: starts, order of images, rotations.
-    law, scale : str
-        Initial law, see :func:`lib.ensembles.draw_members`.
+    law, head : str
+        Initial law and size of the head, see :func:`lib.ensembles.draw_members`.
     stream : str
         ``"own"``: every member draws a rotation for every image by itself; ``"shared"``: all members see the rotations
         of member 0 (a control).
@@ -49,7 +49,7 @@ class Plan:
     rate: float = 0.01
     seed: int = 0
     law: str = "symmetric"
-    scale: str = "fan in"
+    head: str = "small"
     stream: str = "own"
 
     def __post_init__(self) -> None:
@@ -79,6 +79,8 @@ class Course:
         check_tensor("table", self.table, (None, len(self.labels), None, None), inexact=True)
         if self.table.ndim != 4:
             raise ValueError(f"table must have shape (rotations, n, size, size), got {tuple(self.table.shape)}")
+        if self.labels.dtype != torch.int64:
+            raise TypeError(f"labels must be of dtype torch.int64, got {self.labels.dtype}")
 
 
 def member_bytes(network: Network, plan: Plan, dtype: torch.dtype = torch.float32) -> int:
@@ -93,11 +95,26 @@ def member_bytes(network: Network, plan: Plan, dtype: torch.dtype = torch.float3
     return dtype.itemsize * (4 * parameters + plan.batch * values)
 
 
-def check_memory(network: Network, plan: Plan, block: int, memory: int, dtype: torch.dtype = torch.float32) -> int:
-    """Return how many members fit into ``memory`` bytes at once; raise a ``ValueError`` if ``block`` is more."""
-    fit = check_int("memory", memory) // member_bytes(network, plan, dtype)
-    if check_int("block", block) > fit:
-        raise ValueError(f"block must be at most {fit}: {fit} members at once fit into {memory} bytes, got {block}")
+def check_memory(network: Network, plan: Plan, block: int, memory: int, like: Tensor, workers: int = 1) -> int:
+    """Return how many members fit into ``memory`` bytes at once; raise a ``ValueError`` if they are more.
+
+    Parameters
+    ----------
+    network, plan
+        The network and its training.
+    block, workers
+        Members in a block, and blocks at once.
+    memory
+        Bytes.
+    like
+        A tensor of the type of the parameters.
+    """
+    fit = check_int("memory", memory) // member_bytes(network, plan, like.dtype)
+    if check_int("block", block) * check_int("workers", workers) > fit:
+        raise ValueError(
+            f"block must be at most {fit // workers} for {workers} block(s) at once: {fit} members fit into {memory} "
+            f"bytes, got a block of {block}"
+        )
     return fit
 
 
@@ -191,7 +208,7 @@ def train_ensemble(
     if course.table.shape[-1] != network.size or course.table.shape[-2] != network.size:
         raise ValueError(f"table must hold images of size {network.size}, got shape {tuple(course.table.shape)}")
     check_int("count", count)
-    check_memory(network, plan, check_int("workers", workers) * min(block, count), memory, course.table.dtype)
+    check_memory(network, plan, min(check_int("block", block), count), memory, course.table, workers)
     key = run_key(network, plan, course)
 
     def one(first: int) -> Members:
@@ -199,8 +216,11 @@ def train_ensemble(
         path = None if folder is None else Path(folder) / f"members-{first:05d}-{size}.pt"
         return _train_block(network, plan, course, (first, size), (path, key), report)
 
+    starts = range(0, count, block)
+    if workers == 1:
+        return join([one(first) for first in starts])
     with ThreadPoolExecutor(workers) as pool:
-        return join(list(pool.map(one, range(0, count, block))))
+        return join(list(pool.map(one, starts)))
 
 
 def _train_block(
@@ -216,7 +236,7 @@ def _train_block(
     if path is not None and path.is_file():
         done, members = _load(path, key)
     if members is None:
-        members = draw_members(network, size, plan.seed, plan.law, plan.scale, first, like.dtype)
+        members = draw_members(network, size, plan.seed, plan.law, plan.head, first, like.dtype)
     members = tuple(p.to(like.device) for p in members)
     for epoch in range(done + 1, plan.epochs + 1):
         members = train_epoch(network, members, course, plan, epoch, first)

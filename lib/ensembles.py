@@ -24,7 +24,7 @@ SUPPORTS = {
     "skewed": ((1, 1, 0), (1, 0, 1), (0, 1, 0)),
 }
 LAWS = ("symmetric", "asymmetric")
-SCALES = ("unit", "fan in")
+HEADS = ("unit", "small")
 POOLED = (True, True, False)  # which convolutions are followed by 2 × 2 average pooling
 
 
@@ -105,7 +105,10 @@ class Network:
 
     def _run(self, members: Members, x: Tensor, fused: bool) -> Tensor:
         count = len(members[0])
-        h = check_tensor("x", x, (self.size, self.size)).expand(count, -1, -1, -1).transpose(0, 1)
+        check_tensor("x", x, (self.size, self.size))
+        if x.ndim != 4 or x.shape[0] not in (1, count):
+            raise ValueError(f"x must have shape (1 or {count}, batch, size, size), got {tuple(x.shape)}")
+        h = x.expand(count, -1, -1, -1).transpose(0, 1)
         for bank, pooled in zip(members[:3], POOLED, strict=True):
             filters = bank * self.mask.to(bank)
             if pooled and fused:
@@ -153,7 +156,7 @@ def draw_members(
     count: int,
     seed: int = 0,
     law: str = "symmetric",
-    scale: str = "fan in",
+    head: str = "small",
     first: int = 0,
     dtype: torch.dtype = torch.float32,
 ) -> Members:
@@ -170,8 +173,9 @@ def draw_members(
     law
         ``"symmetric"``: centred, the same for all taps, so invariant under quarter turns; ``"asymmetric"``: filters are
         shifted by one standard deviation, up in the right column and down in the left one.
-    scale
-        ``"unit"``: standard deviation 1, the source's choice; ``"fan in"``: 1/√(number of inputs).
+    head
+        Standard deviation of the head: ``"unit"``, 1, the source's choice; ``"small"``, 1/√(number of its inputs), so
+        that logits start at size one. Filters have standard deviation 1.
     dtype
         Type of the parameters.
 
@@ -182,7 +186,7 @@ def draw_members(
     """
     check_int("count", count)
     check_choice("law", law, LAWS)
-    check_choice("scale", scale, SCALES)
+    check_choice("head", head, HEADS)
     *weights, bias = network.shapes
     rows = []
     for i in range(check_int("first", first, minimum=0), first + count):
@@ -191,12 +195,11 @@ def draw_members(
     stacked = [torch.stack(column) for column in zip(*rows, strict=True)]
     if law == "asymmetric":
         stacked[:3] = [bank + torch.tensor([-1.0, 0.0, 1.0], dtype=torch.float64) for bank in stacked[:3]]
-    taps = int(network.mask.sum())
-    fan_in = [taps, taps * network.channels, taps * network.channels, stacked[3][0, 0].numel()]
-    deviation = [n**-0.5 if scale == "fan in" else 1.0 for n in fan_in]
+    if head == "small":
+        stacked[3] = stacked[3] * stacked[3][0, 0].numel() ** -0.5
     mask = network.mask.to(torch.float64)
-    banks = [d * bank * mask for d, bank in zip(deviation, stacked[:3], strict=False)]
-    members = (*banks, deviation[3] * stacked[3], torch.zeros(count, *bias, dtype=torch.float64))
+    banks = [bank * mask for bank in stacked[:3]]
+    members = (*banks, stacked[3], torch.zeros(count, *bias, dtype=torch.float64))
     return tuple(p.to(dtype) for p in members)
 
 
@@ -238,8 +241,8 @@ def join(parts: list[Members]) -> Members:
     return tuple(torch.cat(column) for column in zip(*parts, strict=True))
 
 
-def choose(members: Members, which: slice | Tensor) -> Members:
-    """Return some of the members."""
+def choose(members: Members, which: int | slice | Tensor) -> Members:
+    """Return some of the members, or one of them (an integer) without the axis of members."""
     return tuple(p[which] for p in members)
 
 

@@ -115,7 +115,7 @@ class Settings:
         return torch.linspace(math.log10(self.points), self.decades, self.checkpoints, dtype=torch.float64)
 
 
-SCALES = {"default": Settings(), "paper": Settings(size=28, width=512, drop=0.6, decades=20, together=1)}
+SCALES = {"default": Settings(), "paper": Settings(size=28, width=6272, drop=0.6, decades=20, together=1)}
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,190 @@
+"""Chapter *Ensembles*: its exact statements, its measurements at small scale, controls that must fail, the runner."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from lib import ensemble_metrics as metrics
+from lib.datasets import DataUnavailable
+from lib.ensemble_training import Course, Plan
+from lib.ensembles import rotate_images
+from lib.experiments import ensembles as chapter
+from lib.experiments import ensembles_at_scale as scale
+from lib.experiments import ensembles_exact as exact
+
+SMALL = exact.ExactSettings(points=10, test=8, channels=4, steps=12, seeds=2)
+
+
+@pytest.fixture(scope="module")
+def orbit() -> exact.Trajectory:
+    return exact.train_orbit(SMALL)
+
+
+# --- E4, E5 ---
+
+
+def test_mean_over_an_orbit_is_exactly_equivariant(orbit: exact.Trajectory) -> None:
+    assert orbit.defect.shape == (13, 2)
+    assert orbit.defect.max() < 1e-12
+    assert bool((orbit.risk[-1] < orbit.risk[0] - 0.1).all())
+
+
+@pytest.mark.parametrize(
+    "broken", [{"support": "skewed"}, {"rotations": 2}, {"rotations": 1}, {"start": "incomplete"}], ids=str
+)
+def test_every_assumption_is_needed(broken: dict) -> None:
+    with pytest.raises(ValueError, match="control"):
+        exact.train_orbit(SMALL, **broken)
+    run = exact.train_orbit(SMALL, **broken, control=True)
+    assert run.defect.amax(0).min() > 1e-3
+
+
+def test_partial_augmentation_is_exact_before_the_first_step_only() -> None:
+    run = exact.train_orbit(SMALL, rotations=2, control=True)
+    assert run.defect[0].max() < 1e-12
+    assert run.defect[1].min() > 1e-6
+
+
+def test_full_support_is_exact_too() -> None:
+    assert exact.train_orbit(SMALL, support="full").defect.max() < 1e-12
+
+
+def test_orbit_ensemble_is_the_feature_average_of_one_member(orbit: exact.Trajectory) -> None:
+    one = exact.train_one(SMALL)
+    assert exact.difference(orbit.logits[:, :, 0], one.averaged).max() < 1e-12
+    assert torch.allclose(orbit.risk, one.risk, rtol=1e-12)
+    assert one.defect[-1].min() > 0.1  # one network is not equivariant
+
+
+def test_training_on_the_averaged_risk_is_something_else(orbit: exact.Trajectory) -> None:
+    other = exact.train_one(SMALL, "averaged")
+    apart = exact.difference(orbit.averaged, other.averaged)
+    assert apart[0].max() < 1e-12
+    assert apart[-1].min() > 1e-3
+
+
+def test_the_cut_orbit_of_a_skewed_support_is_no_feature_average() -> None:
+    run, one = exact.train_orbit(SMALL, "skewed", control=True), exact.train_one(SMALL, support="skewed")
+    assert exact.difference(run.logits[:, :, 0], one.averaged).amax(0).min() > 1e-3
+
+
+def test_exact_settings_refuse_what_does_not_fit() -> None:
+    with pytest.raises(ValueError, match="points"):
+        exact.ExactSettings(points=1300)
+    with pytest.raises(ValueError, match="loss"):
+        exact.train_one(SMALL, "mean")
+    with pytest.raises(ValueError, match="start"):
+        exact.train_orbit(SMALL, start="all", control=True)
+    with pytest.raises(ValueError, match="rotations"):
+        exact.train_orbit(SMALL, rotations=5)
+
+
+# --- E1 to E3, small ---
+
+QUICK = chapter.Settings(members=128, images=192, test=40, epochs=3, rate=0.05)
+
+
+@pytest.fixture(scope="module")
+def trained() -> dict[str, chapter.Ensemble]:
+    wanted = ("plus", "plus again", "no augmentation", "asymmetric")
+    return {name: chapter.train_case(QUICK, chapter.CASES[name], workers=1) for name in wanted}
+
+
+def test_mean_approaches_invariance_at_the_rate_of_sampling(trained: dict[str, chapter.Ensemble]) -> None:
+    slopes = chapter.measure_slopes(trained["plus"].logits["digits"], 8)
+    assert slopes.sizes == [1, 2, 4, 8]
+    assert slopes.residual.shape == (16, 4)
+    assert slopes.misses[0] == 0
+    assert abs(sum(slopes.divergence_interval) / 2 + 1) < 0.15
+    assert set(slopes.small) <= {1, 2, 4, 8}
+    broken = chapter.measure_slopes(trained["no augmentation"].logits["digits"], 8)
+    assert min(broken.misses) > 0.1
+
+
+def test_an_asymmetric_law_is_told_apart(trained: dict[str, chapter.Ensemble]) -> None:
+    half = trained["plus"].logits["digits"][:64]
+    assert metrics.separation(trained["asymmetric"].logits["digits"], half) > 0
+    assert metrics.separation(trained["plus again"].logits["digits"], half) <= 0
+
+
+def test_untrained_ensembles_with_a_skewed_support_are_not_told_apart() -> None:
+    ends = [chapter.train_case(QUICK, chapter.CASES[n], 0, 1).logits["digits"] for n in ("plus again", "skewed")]
+    assert metrics.separation(ends[1], ends[0]) <= 0
+
+
+def test_summary_and_ratio(trained: dict[str, chapter.Ensemble]) -> None:
+    table = trained["plus"].summary()
+    assert table["mean residual"] < 0.3 * table["member residual"]
+    assert table["mean agreement"] > table["member agreement"]
+    assert set(trained["plus"].summary("noise")) == set(table) - {"member accuracy", "mean accuracy"}
+    for kind in chapter.INPUTS:
+        assert trained["plus"].residual_ratio(kind) < 1
+
+
+def test_copies_of_one_start_do_not_average_out() -> None:
+    copies = chapter.follow_one_start(chapter.Settings(members=64, images=192, test=40, epochs=4), 4)
+    assert max(copies.residual_ratio(kind) for kind in chapter.INPUTS) >= 1
+
+
+def test_sixteen_rotations_are_measured_at_sixteen() -> None:
+    tiny = chapter.Settings(members=64, images=64, test=10, epochs=1)
+    seen = chapter.train_case(tiny, chapter.CASES["sixteen"], workers=1)
+    assert seen.logits["tissue"].shape == (32, 16, 10, 10)
+
+
+def test_settings_refuse_what_does_not_fit() -> None:
+    with pytest.raises(ValueError, match="multiple of 32"):
+        chapter.Settings(members=100)
+    with pytest.raises(ValueError, match="members"):
+        chapter.Settings(members=32)
+    with pytest.raises(ValueError, match="images"):
+        chapter.Settings(images=1500)
+    with pytest.raises(ValueError, match="groups"):
+        chapter.measure_slopes(torch.zeros(16, 4, 5, 10), 8)
+
+
+# --- at scale ---
+
+
+def fake_course(case: chapter.Case, images: int, test: int) -> tuple[Course, torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.rand(images, 28, 28, generator=generator), torch.arange(images) % 10
+    return Course(rotate_images(x, case.rotations), y), rotate_images(x[:test], case.group), y[:test]
+
+
+def test_runner_stores_results_with_provenance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scale, "mnist_course", fake_course)
+    out, checkpoints = tmp_path / "out", tmp_path / "checkpoints"
+    path = scale.run_case("one stream", 4, Plan(1), 8, 4, out, checkpoints, block=2)
+    assert [p.name for p in out.iterdir()] == [path.name] == ["one_stream.json"]
+    content = json.loads(path.read_text())
+    assert content == scale.load_case("one stream", out)
+    assert content["members"] == 4
+    assert content["plan"]["stream"] == "shared"
+    assert {"commit", "device", "date", "versions", "key"} <= set(content)
+    assert content["sizes"] == [1, 2, 4]
+    assert len(content["bootstraps"]["divergence"]) == 30
+    assert len(list(checkpoints.glob("*/*.pt"))) == 2
+    again = json.loads(scale.run_case("one stream", 4, Plan(1), 8, 4, out, checkpoints, block=2).read_text())
+    assert again["curves"] == content["curves"]
+
+
+def test_runner_refuses_what_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="name"):
+        scale.run_case("other", 4, Plan(1), 8, 4, tmp_path)
+    with pytest.raises(ValueError, match="no stored result"):
+        scale.load_case("plus", tmp_path)
+    monkeypatch.setattr(scale, "mnist_test", lambda size: (torch.zeros(10, 1, 784), torch.zeros(10).long()))
+    with pytest.raises(ValueError, match="at most 10"):
+        scale.mnist_course(chapter.Case(), 8, 3)
+
+
+def test_runner_says_when_there_are_no_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing(size: int) -> None:
+        raise DataUnavailable("not there")
+
+    monkeypatch.setattr(scale, "mnist_test", nothing)
+    with pytest.raises(DataUnavailable, match="not there"):
+        scale.main(["--case", "plus", "--members", "2", "--out", str(tmp_path)])
