@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import jaxtyping
 import pytest
 from hypothesis import settings
+from playwright.sync_api import Browser
 
 MATHEMATICS = [
     "lib.actions",
@@ -24,6 +27,16 @@ MATHEMATICS = [
 jaxtyping.install_import_hook(MATHEMATICS, "beartype.beartype")
 settings.register_profile("book", deadline=None, derandomize=True, max_examples=40)
 settings.load_profile("book")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """One Chromium for all tests of a process: Playwright cannot be started twice in one."""
+    from tests.browser import chromium, launch
+
+    chromium()
+    with launch() as started:
+        yield started
 
 
 @pytest.fixture

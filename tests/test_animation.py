@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Browser, Page
 
 from lib.animation import LARGEST, Movie, Panel, point_movie
-from tests.browser import chromium, launch
 
 TEXTS = {
     "label": "movie-test",
@@ -92,18 +92,17 @@ def test_without_a_script_the_last_frame_stands() -> None:
 
 
 @pytest.fixture
-def page(tmp_path: Path) -> Page:
+def page(tmp_path: Path, browser: Browser) -> Iterator[Page]:
     path = tmp_path / "movie.html"
-    chromium()
     body = movie().html
     path.write_text(f'<!doctype html><html data-theme="dark"><meta charset="utf-8"><body>{body}</body></html>')
-    with launch() as browser:
-        page = browser.new_page(viewport={"width": 390, "height": 900})
-        problems: list[str] = []
-        page.on("pageerror", lambda error: problems.append(str(error)))
-        page.goto(path.as_uri())
-        yield page
-        assert problems == []
+    page = browser.new_page(viewport={"width": 390, "height": 900})
+    problems: list[str] = []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.goto(path.as_uri())
+    yield page
+    page.close()
+    assert problems == []
 
 
 def test_moves_in_a_browser(page: Page) -> None:

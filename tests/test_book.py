@@ -10,7 +10,7 @@ from urllib.parse import unquote
 import pytest
 from playwright.sync_api import Browser
 
-from tests.browser import ROOT, build_book, chromium, launch, serve, toc_pages, visit
+from tests.browser import ROOT, build_book, serve, toc_pages, visit
 
 WINDOWS = [(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")]
 
@@ -45,13 +45,6 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def site(pages: Path) -> Iterator[str]:
     with serve(pages) as address:
         yield address
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    chromium()
-    with launch() as browser:
-        yield browser
 
 
 def test_the_book_builds_without_warnings(pages: Path) -> None:

@@ -400,6 +400,11 @@ class TestCommands:
             assert "error: scheduler: no answer from" in output
 
 
+def heed_interrupts() -> None:
+    """Undo what a shell does to a program in the background, whose children would not heed Ctrl-C either."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Program:
     """A Python module that runs in a process of its own, with what it writes in a file."""
 
@@ -408,7 +413,7 @@ class Program:
         command = [sys.executable, "-m", module, *map(str, arguments)]
         self.log = log
         with log.open("w") as file:
-            streams = {"stdout": file, "stderr": subprocess.STDOUT}
+            streams = {"stdout": file, "stderr": subprocess.STDOUT, "preexec_fn": heed_interrupts}
             self.process = subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True, **streams)
 
     @property
