@@ -1,0 +1,164 @@
+"""Images with labels: digits, MNIST and tissue, turned by any angle, as the chapter on generated images uses them.
+
+Images have shape ``(..., n, c, size, size)`` and values in [−1, 1].
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from lib.checks import check_int, check_tensor
+from lib.data import digits
+from lib.datasets import mnist_test
+from lib.histology import tissue_patches
+
+
+@dataclass(frozen=True)
+class LabelledImages:
+    """Images with classes, and with their orientation where they are not upright.
+
+    Attributes
+    ----------
+    images : Tensor
+        Shape ``(n, c, size, size)``, values in [−1, 1], size at least 4.
+    classes : Tensor
+        Shape ``(n,)``, int64.
+    orientations : Tensor or None
+        Number of the orientation before any turn, shape ``(n,)``, int64; ``None``: all upright, number 0.
+    """
+
+    images: Tensor
+    classes: Tensor
+    orientations: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        check_images("images", self.images)
+        if self.images.ndim != 4 or self.images.shape[-1] < 4:
+            raise ValueError(f"images must have shape (n, c, size, size), size ≥ 4, got {tuple(self.images.shape)}")
+        for name in ("classes", "orientations"):
+            labels = getattr(self, name)
+            if labels is None and name == "orientations":
+                continue
+            check_tensor(name, labels)
+            if labels.shape != self.images.shape[:1] or labels.dtype != torch.int64 or bool((labels < 0).any()):
+                raise ValueError(
+                    f"{name} must be numbers ≥ 0 of shape ({len(self.images)},), int64, got {tuple(labels.shape)}, "
+                    f"{labels.dtype}"
+                )
+
+
+def check_images(name: str, images: Tensor, shape: tuple[int, int] | None = None) -> Tensor:
+    """Return ``images`` if they have shape ``(..., n, c, size, size)``, n ≥ 1, and values in [−1, 1].
+
+    Raises
+    ------
+    TypeError, ValueError
+        They are no floating-point tensor, of another shape, or leave [−1, 1] by more than 0.001.
+    """
+    channels, size = shape if shape is not None else (None, None)
+    check_tensor(name, images, (None, channels, size, size), inexact=True)
+    if images.shape[-1] != images.shape[-2] or not images.numel():
+        raise ValueError(f"{name} must be square and at least one, got shape {tuple(images.shape)}")
+    if float(images.abs().max()) > 1.001:
+        raise ValueError(f"{name} must have values in [-1, 1], got up to {float(images.abs().max()):.3g}")
+    return images
+
+
+def rotate_images(images: Tensor, degrees: Tensor, background: float = -1.0) -> Tensor:
+    """Return images turned about their centres, counter-clockwise as shown (row 0 on top).
+
+    Multiples of 90° permute the pixels, as :func:`lib.actions.pixels` does. Other angles interpolate linearly between
+    four pixels, which blurs a little; what comes from outside the image is background.
+
+    Parameters
+    ----------
+    images
+        Shape ``(n, c, size, size)``.
+    degrees
+        Angles, shape ``(n,)``.
+    background
+        Value outside the image.
+    """
+    check_tensor("images", images, (None, None, None, None), inexact=True)
+    check_tensor("degrees", degrees)
+    if images.ndim != 4 or degrees.shape != images.shape[:1]:
+        raise ValueError(
+            f"images and degrees must have shapes (n, c, size, size) and (n,), got {tuple(images.shape)} and "
+            f"{tuple(degrees.shape)}"
+        )
+    turned, quarter = torch.empty_like(images), torch.remainder(degrees / 90, 4)
+    for k in range(4):
+        chosen = quarter == k
+        turned[chosen] = torch.rot90(images[chosen], k, (-2, -1))
+    between = quarter != quarter.round()
+    if bool(between.any()):
+        turned[between] = _interpolated(images[between], degrees[between], background)
+    return turned
+
+
+def _interpolated(images: Tensor, degrees: Tensor, background: float) -> Tensor:
+    """Return images turned by linear interpolation: every pixel is read where the inverse turn takes it."""
+    angle = torch.deg2rad(degrees.to(images.dtype))
+    cos, sin, zero = angle.cos(), angle.sin(), torch.zeros_like(angle)
+    matrices = torch.stack([cos, -sin, zero, sin, cos, zero], -1).reshape(-1, 2, 3)
+    grid = functional.affine_grid(matrices, list(images.shape), align_corners=False)
+    return functional.grid_sample(images - background, grid, align_corners=False) + background
+
+
+def digit_images() -> tuple[LabelledImages, LabelledImages]:
+    """Return the bundled digits of 8 × 8 pixels, 1200 to train on and 597 to test on (:func:`lib.data.digits`)."""
+    data = digits(torch.float32)
+    parts = ((data.train_x, data.train_y), (data.test_x, data.test_y))
+    train, test = (LabelledImages((2 * x - 1).reshape(-1, 1, 8, 8), y) for x, y in parts)
+    return train, test
+
+
+def mnist_images(size: int = 14, directory: str | Path | None = None) -> tuple[LabelledImages, LabelledImages]:
+    """Return the 10 000 MNIST test images, a fixed random 7000 to train on and 3000 to test on."""
+    x, y = mnist_test(size, directory)
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
+    images, classes = (2 * x - 1).float().reshape(-1, 1, size, size)[order], y[order]
+    return LabelledImages(images[:7000], classes[:7000]), LabelledImages(images[7000:], classes[7000:])
+
+
+def tissue_images(size: int = 8, shrink: int = 1, kinds: int = 6) -> tuple[LabelledImages, LabelledImages]:
+    """Return patches of tissue (:func:`lib.histology.tissue_patches`) with labels read off the patches themselves.
+
+    There are no labels from a pathologist, and the law of the patches is invariant, so nobody could say how a patch was
+    turned. The class is the kind of tissue, one of ``kinds`` clusters by :func:`appearance` (k-means on the training
+    part); the orientation is the darkest side, which a quarter turn counter-clockwise moves on by one.
+    """
+    from sklearn.cluster import KMeans
+
+    patches = tissue_patches(size, shrink)
+    check_int("kinds", kinds, maximum=len(patches.train))
+    looks = [appearance(part) for part in (patches.train, patches.evaluation)]
+    centre, scale = looks[0].mean(0), looks[0].std(0)
+    looks = [((look - centre) / scale).numpy() for look in looks]
+    clusters = KMeans(kinds, n_init=4, random_state=0).fit(looks[0])
+    labels = [torch.from_numpy(clusters.predict(look)).long() for look in looks]
+    return (
+        LabelledImages(patches.train, labels[0], darkest_side(patches.train)),
+        LabelledImages(patches.evaluation, labels[1], darkest_side(patches.evaluation)),
+    )
+
+
+def appearance(images: Tensor) -> Tensor:
+    """Return mean, log of (1 + contrast) and roughness of every channel, invariant under D4, shape ``(..., 3c)``."""
+    x = images.double()
+    rough = x.diff(dim=-1).abs().mean((-2, -1)) + x.diff(dim=-2).abs().mean((-2, -1))
+    return torch.cat([x.mean((-2, -1)), x.std((-2, -1)).log1p(), rough], -1)
+
+
+def darkest_side(images: Tensor) -> Tensor:
+    """Return which half of images ``(..., c, size, size)`` is darkest: 0 top, 1 left, 2 bottom, 3 right."""
+    half = images.shape[-1] // 2
+    grey = images.mean(-3)
+    rows, columns = grey.mean(-1), grey.mean(-2)
+    sides = (rows[..., :half], columns[..., :half], rows[..., -half:], columns[..., -half:])
+    return torch.stack([side.mean(-1) for side in sides], -1).argmin(-1)

@@ -1,0 +1,119 @@
+"""The orbit test: exact at its level, sharper than halving the sample, misled by points that are not independent."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from lib.actions import natural, pixels, planar, regular, vectors
+from lib.groups import Cyclic, Dihedral, Symmetric
+from lib.haar import symmetrize_measure
+from lib.histology import cut_patches, tissue_image
+from lib.image_sets import digit_images
+from lib.invariance import orbit_test
+from lib.lie import SpecialOrthogonal
+from lib.representations import DirectSum, MatrixRepresentation, Representation
+from lib.two_sample import invariance_test, outside_interval, random_move
+
+
+def gen(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def colour_images(size: int) -> Representation:
+    return DirectSum(*[pixels(Dihedral(4), size)] * 3)
+
+
+@pytest.mark.parametrize(
+    "representation", [planar(Cyclic(5)), pixels(Dihedral(4), 4), natural(Symmetric(3)), regular(Cyclic(2))]
+)
+def test_exact_at_its_level(representation: Representation) -> None:
+    """Heavy tails and few points: the share of rejections of an invariant law lies in the binomial interval."""
+    x = torch.randn(400, 7, representation.dim, generator=gen(0), dtype=torch.float64)
+    x = x / torch.rand(400, 7, 1, generator=gen(1), dtype=torch.float64)
+    p = orbit_test(x, representation, gen(2), draws=59).p_value
+    assert p.shape == (400,)
+    for level in (0.05, 0.5):
+        assert outside_interval(int((p <= level).sum()), 400, level, 0.999) == 0
+
+
+def test_the_statistic_is_the_mmd_to_the_symmetrised_sample() -> None:
+    V = pixels(Dihedral(4), 3)
+    x = torch.randn(6, 9, generator=gen(0), dtype=torch.float64)
+    points, _ = symmetrize_measure(x, V)
+    median = torch.pdist(x).median()
+
+    def mean_kernel(a: Tensor, b: Tensor) -> Tensor:
+        return torch.exp(-((torch.cdist(a, b) / median) ** 2) / 2).mean()
+
+    expected = mean_kernel(x, x) - 2 * mean_kernel(x, points) + mean_kernel(points, points)
+    assert float(orbit_test(x, V, gen(0), 1, [1.0]).statistic) == pytest.approx(float(expected), rel=1e-9)
+
+
+def test_sees_what_halving_the_sample_does_not() -> None:
+    """A small shift that breaks the symmetry, under a large variation that does not."""
+    V, n, runs = planar(Cyclic(4)), 60, 60
+    radius = torch.rand(runs, n, 1, generator=gen(0), dtype=torch.float64) * 10
+    angle = 2 * math.pi * torch.rand(runs, n, 1, generator=gen(1), dtype=torch.float64)
+    x = radius * torch.cat([angle.cos(), angle.sin()], -1) + torch.tensor([0.0, 2.0], dtype=torch.float64)
+    orbits = orbit_test(x, V, gen(2), 99).rejected().double().mean()
+    halves = invariance_test(x, random_move(V), gen(2), 99).rejected().double().mean()
+    assert orbits > halves + 0.2
+    assert orbits > 0.8
+
+
+def test_tissue_looks_the_same_from_all_sides_and_digits_do_not() -> None:
+    """Patches 24 pixels apart pass; the same patches under a faint slope of light, and digits, do not."""
+    V = colour_images(8)
+    patches = cut_patches(tissue_image(), 8, spacing=4).flatten(0, 1).double()
+    assert len(patches) == 256
+    assert float(orbit_test(patches.flatten(1), V, gen(0)).p_value) > 0.1
+    slope = 0.05 * torch.linspace(-1, 1, 8, dtype=torch.float64)
+    lit = (patches + slope).clamp(-1, 1).flatten(1)
+    assert float(orbit_test(lit, V, gen(0)).p_value) == pytest.approx(1 / 500)
+    upright = digit_images()[0].images[:200].double().flatten(1)
+    assert float(orbit_test(upright, pixels(Dihedral(4), 8), gen(0)).p_value) == pytest.approx(1 / 500)
+
+
+def test_patches_that_touch_are_not_independent() -> None:
+    """Edges run from one patch into the next: with an invariant field the test rejects too often without distance."""
+    noise = torch.randn(200, 1, 72, 72, generator=gen(0), dtype=torch.float64)
+    kernel = torch.ones(1, 1, 9, 9, dtype=torch.float64) / 9
+    field = torch.nn.functional.conv2d(noise, kernel)[:, 0]  # 64 × 64, correlated over 8 pixels, invariant law
+
+    def patches(spacing: int) -> Tensor:
+        return torch.stack([cut_patches(f[None], 4, spacing).flatten(0, 1).flatten(1) for f in field])
+
+    V = pixels(Dihedral(4), 4)
+    near = orbit_test(patches(1)[:, :64], V, gen(1), 59).rejected()
+    apart = orbit_test(patches(4), V, gen(1), 59).rejected()
+    assert outside_interval(int(apart.sum()), 200, 0.05, 0.999) == 0
+    assert outside_interval(int(near.sum()), 200, 0.05, 0.999) > 0
+
+
+def test_bad_input() -> None:
+    V, x = planar(Cyclic(4)), torch.zeros(5, 2)
+    with pytest.raises(TypeError, match="representation must be a Representation of a finite group"):
+        orbit_test(x, vectors(SpecialOrthogonal(2)), gen(0))
+    sheared = torch.tensor([[1.0, 1.0], [0.0, -1.0]], dtype=torch.float64)
+    one = torch.eye(2, dtype=torch.float64)
+    mirror = MatrixRepresentation(Cyclic(2), 2, lambda g: torch.where(g[..., None] == 0, one, sheared), "m", False)
+    with pytest.raises(ValueError, match="representation must act by isometries"):
+        orbit_test(x.double(), mirror, gen(0))
+    with pytest.raises(ValueError, match=r"points must have shape \(\.\.\., any, 2\)"):
+        orbit_test(torch.zeros(5, 3), V, gen(0))
+    with pytest.raises(ValueError, match="at least two points and one scale, got 1 and 3"):
+        orbit_test(x[:1], V, gen(0))
+    with pytest.raises(ValueError, match="at least two points and one scale, got 5 and 0"):
+        orbit_test(x, V, gen(0), scales=[])
+    with pytest.raises(ValueError, match="scales must be a finite number"):
+        orbit_test(x, V, gen(0), scales=[-1.0])
+    with pytest.raises(ValueError, match="draws must be at least 1"):
+        orbit_test(x, V, gen(0), draws=0)
+    with pytest.raises(ValueError, match="points must be finite"):
+        orbit_test(x * math.nan, V, gen(0))
+    with pytest.raises(ValueError, match="points are too many"):
+        orbit_test(torch.zeros(1, 2).expand(20_000, 2), V, gen(0))
