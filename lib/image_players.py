@@ -1,0 +1,305 @@
+"""Generators and discriminators of images that know the symmetry of the square, and plain ones of the same build.
+
+Both players are small class-conditional residual networks (Birrell, Katsoulakis, Rey-Bellet & Zhu 2022, section 5) made
+of the layers of :mod:`lib.planar_convolution`. An equivariant generator needs noise on which the group acts and whose
+law it leaves alone: here a Gaussian z, which is not moved, and an independent, uniformly distributed group element σ. A
+dense layer turns z into a feature map F(z) on the group, σ moves it, and equivariant layers follow, so that
+
+    g(z, σ) = ρ(σ) g(z, 1)    and    g(z, τσ) = ρ(τ) g(z, σ).
+
+As τσ is uniform like σ, the law of g(z, σ) is invariant, whatever F is. Leaving σ out keeps every layer equivariant and
+yet gives a law without any symmetry: the *incomplete* generator. For p8 the identity is approximate: of the effect of
+an eighth turn, 30 to 55 % are missed by untrained generators (least at 28 × 28), interpolation included.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from lib.checks import check_choice, check_int, check_tensor
+from lib.planar_convolution import (
+    GROUPS,
+    PlanarBatchNorm,
+    PlanarConv2d,
+    act_on_features,
+    act_on_images,
+    downsample,
+    group_pool,
+    spectrally_normalised,
+    steerable_basis,
+    upsample,
+)
+
+KINDS = ("plain", "equivariant", "incomplete")
+START_CHANNELS = 32  # in total, of the feature map that the latent vector becomes (more for p8)
+START_SIZES = range(4, 8)
+
+
+@dataclass(frozen=True)
+class ImageNoise:
+    """What a generator turns into images: standard normal z, uniform group elements, and labels.
+
+    Shapes ``(n, latent)``, ``(n, k)`` (int64) and ``(n,)`` (int64). The elements are drawn for every kind, so that all
+    kinds share their random numbers, and used by the kind ``"equivariant"`` only.
+    """
+
+    z: Tensor
+    element: Tensor
+    labels: Tensor
+
+
+class Generator(nn.Module):
+    """A class-conditional generator: dense layer, blocks that double the size, one convolution, tanh.
+
+    Parameters
+    ----------
+    size
+        Side of the images: 4, 5, 6 or 7 times a power of two, at least 8. The dense layer makes a map of the odd or
+        smallest size (28 = 4 · 7, 64 = 16 · 4).
+    colours, classes
+        Channels of the images; number of labels. One class (all labels 0) is the unconditional generator.
+    channels
+        *Total* channels of the hidden layers, a multiple of the order of the group.
+    group
+        A key of ``GROUPS``; ``"none"`` for the plain kind, and for no other.
+    kind
+        ``"plain"``; ``"equivariant"``; or ``"incomplete"``: the same layers, but z is not placed on the group.
+    latent
+        Length of z.
+    rng
+        Source of the initial weights; torch's global generator is left as it was.
+    """
+
+    def __init__(
+        self,
+        *,
+        size: int,
+        colours: int = 1,
+        classes: int = 10,
+        channels: int = 64,
+        group: str = "p4",
+        kind: str = "equivariant",
+        latent: int = 64,
+        rng: torch.Generator,
+    ) -> None:
+        width, start, doublings = _check_sizes(size, colours, classes, channels, group)
+        if (check_choice("kind", kind, KINDS) == "plain") != (group == "none"):
+            raise ValueError(f"group must be 'none' for kind 'plain', and only there; got {group!r} for {kind!r}")
+        super().__init__()
+        self.group, self.kind, self.latent, self.classes = group, kind, latent, classes
+        with _initialised_by(rng):
+            self.place = _Placement(check_int("latent", latent) + classes, group, start)
+            inputs = [self.place.channels] + [width] * (doublings - 1)
+            self.blocks = nn.ModuleList(_Doubling(before, width, group, classes) for before in inputs)
+            self.normalise = PlanarBatchNorm(width, group, classes)
+            self.image = PlanarConv2d(width, colours, group, target="plane")
+
+    def draw(self, labels: Tensor, rng: torch.Generator) -> ImageNoise:
+        """Return noise for the given labels: z and the element drawn on ``rng``'s device, moved to the labels'."""
+        _check_labels(labels, self.classes)
+        z = torch.randn(len(labels), self.latent, generator=rng, device=rng.device)
+        element = GROUPS[self.group].sample(len(labels), rng)
+        return ImageNoise(z.to(labels.device), element.to(labels.device), labels)
+
+    def turn(self, noise: ImageNoise, g: Tensor) -> ImageNoise:
+        """Return the noise moved by g, shape ``(k,)`` or ``(n, k)``: the element σ becomes gσ, z stays."""
+        G = GROUPS[self.group]
+        return replace(noise, element=G.multiply(G.check("g", g).to(noise.element.device), noise.element))
+
+    def act(self, g: Tensor, images: Tensor) -> Tensor:
+        """Return the images moved by g, so that ``generator(turn(noise, g)) == act(g, generator(noise))``."""
+        return act_on_images(self.group, g, images)
+
+    def forward(self, noise: ImageNoise) -> Tensor:
+        """Return images in [−1, 1], shape ``(n, colours, size, size)``."""
+        _check_labels(noise.labels, self.classes)
+        if noise.z.shape != (len(noise.labels), self.latent):
+            raise ValueError(f"noise.z must have shape {(len(noise.labels), self.latent)}, got {tuple(noise.z.shape)}")
+        one_hot = functional.one_hot(noise.labels, self.classes).to(noise.z.dtype)
+        element = noise.element if self.kind == "equivariant" else torch.zeros_like(noise.element)
+        features = self.place(torch.cat([noise.z, one_hot], -1), element)
+        for block in self.blocks:
+            features = block(features, noise.labels)
+        return self.image(functional.relu(self.normalise(features, noise.labels))).tanh()
+
+
+class Discriminator(nn.Module):
+    """A class-conditional discriminator: residual blocks that halve the size, a mean over group and grid, a projection.
+
+    The score is ``⟨w, φ(x)⟩ + b + ⟨e_label, φ(x)⟩`` (Miyato & Koyama 2018), invariant under the group like the features
+    φ. There is no batch normalisation, so penalties on single images make sense.
+
+    Parameters
+    ----------
+    size, colours, classes, channels, group, rng
+        As for :class:`Generator`; group ``"none"`` is the plain discriminator.
+    spectral
+        Whether every layer is spectrally normalised. While training, each call then refines the estimated norms, so
+        that two calls differ a little; in evaluation mode they do not.
+    """
+
+    def __init__(
+        self,
+        *,
+        size: int,
+        colours: int = 1,
+        classes: int = 10,
+        channels: int = 64,
+        group: str = "p4",
+        spectral: bool = False,
+        rng: torch.Generator,
+    ) -> None:
+        width, _, halvings = _check_sizes(size, colours, classes, channels, group)
+        super().__init__()
+        self.group, self.classes, self.shape = group, classes, (colours, size, size)
+        with _initialised_by(rng):
+            self.lift = PlanarConv2d(colours, width, group, source="plane")
+            self.blocks = nn.ModuleList(_Halving(width, group, k < halvings) for k in range(halvings + 1))
+            self.score = nn.Linear(width, 1)
+            self.embedding = nn.Embedding(classes, width)
+            nn.init.normal_(self.embedding.weight, std=width**-0.5)
+            layers = [m for m in self.modules() if isinstance(m, (nn.Conv2d, nn.Linear, nn.Embedding))]
+            for layer in layers if spectral else ():
+                spectrally_normalised(layer)
+
+    def forward(self, images: Tensor, labels: Tensor) -> Tensor:
+        """Return one score per image, shape ``(n,)``."""
+        _check_labels(labels, self.classes)
+        if images.shape != (len(labels), *self.shape):
+            raise ValueError(f"images must have shape {(len(labels), *self.shape)}, got {tuple(images.shape)}")
+        features = self.lift(images)
+        for block in self.blocks:
+            features = block(features)
+        invariants = group_pool(functional.leaky_relu(features, 0.2), self.group).mean((-2, -1))
+        return self.score(invariants)[:, 0] + (self.embedding(labels) * invariants).sum(-1)
+
+
+def parameters(player: nn.Module) -> int:
+    """Return how many numbers are trained."""
+    return sum(p.numel() for p in player.parameters() if p.requires_grad)
+
+
+def matched_channels(player: type[nn.Module], channels: int, group: str, **settings: Any) -> int:
+    """Return the total channels at which a symmetric player has as many parameters as the plain one, or nearly.
+
+    A convolution with C channels in total has 9 C²/|H| parameters (p8: 6 C²/|H|), hence about C ↦ C √|H|.
+
+    Parameters
+    ----------
+    player
+        :class:`Generator` or :class:`Discriminator`.
+    channels, group
+        Channels of the plain player; group of the symmetric one.
+    settings
+        Other settings of both, ``size`` among them.
+    """
+    check_choice("player", player, (Generator, Discriminator))
+    order = GROUPS[check_choice("group", group, GROUPS)].order
+
+    def count(channels: int, group: str) -> int:
+        kind = {"kind": "plain" if group == "none" else "equivariant"} if player is Generator else {}
+        return parameters(player(channels=channels, group=group, rng=torch.Generator(), **kind, **settings))
+
+    wanted = count(channels, "none")
+    above = 1 + bisect_left(range(1, channels + 1), wanted, key=lambda width: count(width * order, group))
+    near = [width * order for width in (above - 1, above) if width]
+    return min(near, key=lambda total: abs(count(total, group) - wanted))
+
+
+class _Placement(nn.Module):
+    """A vector and a group element σ ↦ ρ(σ) F(vector), with an affine map F to feature maps on the group.
+
+    For p8, whose turns do not keep the grid, F returns coefficients over :func:`steerable_basis`; these are fewer than
+    pixels, so there are more channels and F keeps its number of parameters.
+    """
+
+    def __init__(self, inputs: int, group: str, size: int) -> None:
+        super().__init__()
+        self.group, self.size, order = group, size, GROUPS[group].order
+        basis = steerable_basis(size) if group == "p8" else None
+        free = size**2 if basis is None else basis.shape[1]
+        self.channels = round(START_CHANNELS * size**2 / (order * free))
+        self.dense = nn.Linear(inputs, self.channels * order * free)
+        self.register_buffer("basis", basis, persistent=False)
+
+    def forward(self, vector: Tensor, element: Tensor) -> Tensor:
+        maps = self.dense(vector)
+        if self.basis is None:
+            return act_on_features(self.group, element, maps.unflatten(-1, (-1, self.size, self.size)))
+        coefficients = maps.reshape(len(vector), self.channels, 8, -1)
+        source = (torch.arange(8, device=element.device) - element) % 8  # σ⁻¹a
+        moved = coefficients.gather(2, source[:, None, :, None].expand_as(coefficients))
+        turned = self.basis.to(maps.dtype)[element[:, 0]]
+        return (moved.flatten(1, 2) @ turned).unflatten(-1, (self.size, self.size))
+
+
+class _Doubling(nn.Module):
+    """normalise, relu, ×2, convolve, normalise, relu, convolve, plus a 1 × 1 convolution of the enlarged input."""
+
+    def __init__(self, inputs: int, outputs: int, group: str, classes: int) -> None:
+        super().__init__()
+        self.normalise = PlanarBatchNorm(inputs, group, classes)
+        self.convolve = PlanarConv2d(inputs, outputs, group)
+        self.normalise_again = PlanarBatchNorm(outputs, group, classes)
+        self.convolve_again = PlanarConv2d(outputs, outputs, group)
+        self.shortcut = PlanarConv2d(inputs, outputs, group, kernel=1)
+
+    def forward(self, features: Tensor, labels: Tensor) -> Tensor:
+        out = self.convolve(upsample(functional.relu(self.normalise(features, labels))))
+        out = self.convolve_again(functional.relu(self.normalise_again(out, labels)))
+        return out + upsample(self.shortcut(features))
+
+
+class _Halving(nn.Module):
+    """relu, convolve, relu, convolve, plus the input; then, if ``halve``, half the size."""
+
+    def __init__(self, channels: int, group: str, halve: bool) -> None:
+        super().__init__()
+        self.halve = halve
+        self.convolve, self.convolve_again = (PlanarConv2d(channels, channels, group) for _ in range(2))
+
+    def forward(self, features: Tensor) -> Tensor:
+        out = self.convolve(functional.leaky_relu(features, 0.2))
+        out = features + self.convolve_again(functional.leaky_relu(out, 0.2))
+        return downsample(out) if self.halve else out
+
+
+@contextmanager
+def _initialised_by(rng: torch.Generator) -> Iterator[None]:
+    """Seed torch's global generator, from which layers are initialised, from ``rng``; put it back at the end."""
+    if not isinstance(rng, torch.Generator):
+        raise TypeError(f"rng must be a torch.Generator, got {type(rng).__name__}")
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(int(torch.randint(2**62, (), generator=rng, device=rng.device)))
+        yield
+
+
+def _check_sizes(size: int, colours: int, classes: int, channels: int, group: str) -> tuple[int, int, int]:
+    """Return channels per group element, the start size and how many doublings lead from there to ``size``."""
+    order = GROUPS[check_choice("group", group, GROUPS)].order
+    check_int("colours", colours)
+    check_int("classes", classes)
+    if check_int("channels", channels) % order:
+        raise ValueError(f"channels must be a multiple of {order} for {group}, got {channels}")
+    start, doublings = check_int("size", size, minimum=8, maximum=1024), 0
+    while start % 2 == 0 and start not in START_SIZES:
+        start, doublings = start // 2, doublings + 1
+    if start not in START_SIZES:
+        raise ValueError(f"size must be 4, 5, 6 or 7 times a power of two, got {size}")
+    return channels // order, start, doublings
+
+
+def _check_labels(labels: Tensor, classes: int) -> None:
+    check_tensor("labels", labels)
+    if labels.dtype != torch.int64 or labels.ndim != 1:
+        raise ValueError(f"labels must be int64 of shape (n,), got {labels.dtype} of shape {tuple(labels.shape)}")
+    if labels.numel() and not 0 <= int(labels.min()) <= int(labels.max()) < classes:
+        raise ValueError(f"labels must lie between 0 and {classes - 1}, got {int(labels.min())} to {int(labels.max())}")
