@@ -1,0 +1,374 @@
+r"""One variational form for the objectives of generative adversarial networks, and two losses without a discriminator.
+
+Data have the law Q, generated points the law P. A discriminator γ maximises
+
+    H(γ; Q, P) = E_Q a(γ − c E_P γ) − E_P b(γ − c E_Q γ) + constant,
+
+with a concave, b convex, both nondecreasing, and c ∈ {0, 1}. The supremum over a family Γ is a divergence D^Γ(Q‖P).
+H is concave in γ and sees Q and P only through the values that γ takes, which is all that the theorems of Birrell,
+Katsoulakis, Rey-Bellet, Zhu (2022, "Structure-preserving GANs") need of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid, softplus
+
+from lib.checks import check_callable, check_choice, check_float, check_int, check_tensor
+
+NAMES = ("jsd", "kl", "wasserstein", "alpha", "relativistic")
+PENALTIES = ("two_sided", "one_sided", "real")
+
+Scores = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What the two players of one game optimise; made by :func:`objective`.
+
+    Attributes
+    ----------
+    name : str
+        One of ``NAMES``.
+    real, fake : callable
+        The functions a and b.
+    constant : float
+        Added so that H = 0 for Q = P at the best γ.
+    relative : bool
+        Whether c = 1: scores are compared with the mean score of the other law.
+    non_saturating : bool
+        Whether the generator minimises H with a and b exchanged instead of H itself; the same fixed points, but
+        gradients that do not vanish while the discriminator is sure.
+    penalty : str or None
+        The gradient penalty that keeps γ in Γ or smooth, one of ``PENALTIES``.
+    penalty_weight : float
+        Its weight; 0 without penalty.
+    """
+
+    name: str
+    real: Scores
+    fake: Scores
+    constant: float = 0.0
+    relative: bool = False
+    non_saturating: bool = False
+    penalty: str | None = None
+    penalty_weight: float = 0.0
+
+    def value(self, real_scores: Tensor, fake_scores: Tensor) -> Tensor:
+        """Return H(γ; Q, P) with both laws replaced by samples; the discriminator maximises it.
+
+        Parameters
+        ----------
+        real_scores, fake_scores
+            γ at points of Q and of P, shapes ``(..., n)`` and ``(..., m)``; leading axes are independent runs.
+
+        Returns
+        -------
+        Tensor
+            One value per run, shape ``(...)``.
+        """
+        real, fake = self._compared(real_scores, fake_scores)
+        return self.real(real).mean(-1) - self.fake(fake).mean(-1) + self.constant
+
+    def generator_loss(self, real_scores: Tensor | None, fake_scores: Tensor) -> Tensor:
+        """Return what the generator minimises: H without the terms that no generator can change, or the exchanged game.
+
+        Parameters
+        ----------
+        real_scores
+            γ at points of Q, shape ``(..., n)``; read by the relative objective only, otherwise ``None`` will do.
+        fake_scores
+            γ at generated points, shape ``(..., m)``.
+
+        Returns
+        -------
+        Tensor
+            One loss per run, shape ``(...)``.
+
+        Raises
+        ------
+        ValueError
+            No real scores although the objective compares with them.
+        """
+        if not self.relative:
+            _scores("fake_scores", fake_scores)
+            return -self.real(fake_scores).mean(-1) if self.non_saturating else -self.fake(fake_scores).mean(-1)
+        if real_scores is None:
+            raise ValueError(f"real_scores must be given for the objective {self.name!r}, got None")
+        real, fake = self._compared(real_scores, fake_scores)
+        return self.fake(real).mean(-1) - self.real(fake).mean(-1)
+
+    def discriminator_loss(
+        self, discriminator: Scores, real: Tensor, fake: Tensor, generator: torch.Generator | None, event_dims: int = 1
+    ) -> Tensor:
+        """Return −H + weight · penalty per run, what the discriminator minimises.
+
+        Parameters
+        ----------
+        discriminator, real, fake, generator, event_dims
+            As for :func:`gradient_penalty`; no gradient reaches the generator of ``fake``.
+        """
+        fake = fake.detach()
+        loss = -self.value(discriminator(real), discriminator(fake))
+        if self.penalty is None:
+            return loss
+        return loss + self.penalty_weight * gradient_penalty(
+            discriminator, real, fake, self.penalty, generator, event_dims
+        )
+
+    def _compared(self, real: Tensor, fake: Tensor) -> tuple[Tensor, Tensor]:
+        _scores("real_scores", real)
+        _scores("fake_scores", fake)
+        if real.shape[:-1] != fake.shape[:-1]:
+            raise ValueError(f"scores must belong to the same runs, got {tuple(real.shape)} and {tuple(fake.shape)}")
+        if not self.relative:
+            return real, fake
+        return real - fake.mean(-1, keepdim=True), fake - real.mean(-1, keepdim=True)
+
+
+def alpha_conjugate(y: Tensor, alpha: float = 2.0) -> Tensor:
+    r"""Return the Legendre transform of f_α(t) = (t^α − 1)/(α(α − 1)) on t ≥ 0, for α > 1.
+
+    f_α*(y) = α⁻¹ (α − 1)^{α/(α−1)} y₊^{α/(α−1)} + 1/(α(α − 1)); at α = 2 this is (y₊² + 1)/2.
+
+    Raises
+    ------
+    ValueError
+        α is not above 1.
+    """
+    if check_float("alpha", alpha) <= 1:
+        raise ValueError(f"alpha must be above 1, got {alpha}")
+    power = alpha / (alpha - 1)
+    return (alpha - 1) ** power / alpha * y.clamp_min(0) ** power + 1 / (alpha * (alpha - 1))
+
+
+def _identity(y: Tensor) -> Tensor:
+    return y
+
+
+def _kl_conjugate(y: Tensor) -> Tensor:
+    return (y - 1).exp()
+
+
+def objective(name: str) -> Objective:
+    """Return one of the objectives of the source, each with its usual penalty.
+
+    ======================  ============================  =============  ==============================================
+    name                    H(γ; Q, P)                    penalty        supremum without penalty
+    ======================  ============================  =============  ==============================================
+    ``jsd``                 E_Q log s(γ) + E_P log s(−γ)  none           2 JSD(Q, P), after adding log 4
+    ``kl``                  E_Q γ − E_P exp(γ − 1)        none           KL(Q‖P)
+    ``wasserstein``         E_Q γ − E_P γ                 two-sided, 10  W1(Q, P) over 1-Lipschitz γ
+    ``alpha``               E_Q γ − E_P f₂*(γ)            one-sided, 10  Lipschitz-regularised (f₂, Γ)-divergence
+    ``relativistic``        E_Q log s(γ − E_P γ)          real, .1       no closed form in general, after adding log 4
+                            + E_P log s(E_Q γ − γ)
+    ======================  ============================  =============  ==============================================
+
+    s is the logistic function. ``jsd`` is the game of Goodfellow et al. (2014) with the non-saturating generator,
+    ``kl`` is convex duality (Nowozin et al. 2016), ``wasserstein`` is due to Arjovsky et al. (2017) with the penalty of
+    Gulrajani et al. (2017), ``alpha`` to Birrell et al. (2022) and ``relativistic`` to Jolicoeur-Martineau (2019).
+
+    Raises
+    ------
+    ValueError
+        An unknown name.
+    """
+    check_choice("name", name, NAMES)
+    games = {
+        "jsd": Objective("jsd", logsigmoid, softplus, math.log(4), non_saturating=True),
+        "kl": Objective("kl", _identity, _kl_conjugate),
+        "wasserstein": Objective("wasserstein", _identity, _identity, penalty="two_sided", penalty_weight=10.0),
+        "alpha": Objective("alpha", _identity, alpha_conjugate, penalty="one_sided", penalty_weight=10.0),
+        "relativistic": Objective(
+            "relativistic", logsigmoid, softplus, math.log(4), True, True, penalty="real", penalty_weight=0.1
+        ),
+    }
+    return games[name]
+
+
+def gradient_penalty(
+    discriminator: Scores,
+    real: Tensor,
+    fake: Tensor,
+    kind: str,
+    generator: torch.Generator | None = None,
+    event_dims: int = 1,
+) -> Tensor:
+    """Return the penalty on the slope of a discriminator, one value per run; differentiable in its parameters.
+
+    ``two_sided``: E (‖∇γ‖ − 1)² (Gulrajani et al. 2017) and ``one_sided``: E max(0, ‖∇γ‖² − 1) (Birrell et al. 2022),
+    both at points drawn uniformly on segments between a real and a generated point; ``real``: E ‖∇γ‖²/2 at real points
+    (Mescheder et al. 2018).
+
+    Parameters
+    ----------
+    discriminator
+        Maps points ``(..., n, *event)`` to scores ``(..., n)``; every score may depend on its own point only.
+    real, fake
+        Points, shape ``(..., n, *event)`` with ``event_dims`` event axes: 1 for vectors, 3 for images. Of one shape for
+        the penalties on segments.
+    kind
+        ``"two_sided"``, ``"one_sided"`` or ``"real"``.
+    generator
+        Source of the points on segments.
+    event_dims
+        Number of axes of a point.
+
+    Returns
+    -------
+    Tensor
+        Shape ``(...)``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Points that are no tensors, not finite or of different shapes; an unknown kind.
+    """
+    check_callable("discriminator", discriminator)
+    check_choice("kind", kind, PENALTIES)
+    check_tensor("real", real, (None,) * (check_int("event_dims", event_dims) + 1), inexact=True)
+    points = real.detach()
+    if kind != "real":
+        check_tensor("fake", fake, inexact=True)
+        if real.shape != fake.shape:
+            raise ValueError(f"real and fake must have one shape, got {tuple(real.shape)} and {tuple(fake.shape)}")
+        shape = real.shape[: real.ndim - event_dims] + (1,) * event_dims
+        share = torch.rand(shape, generator=generator, dtype=real.dtype, device=real.device)
+        points = points + share * (fake.detach() - points)
+    points = points.clone().requires_grad_(True)
+    slope = torch.autograd.grad(discriminator(points).sum(), points, create_graph=True)[0].flatten(-event_dims)
+    if kind == "two_sided":
+        return (torch.linalg.vector_norm(slope, dim=-1) - 1).square().mean(-1)
+    squares = slope.square().sum(-1)
+    return ((squares - 1).clamp_min(0) if kind == "one_sided" else squares / 2).mean(-1)
+
+
+def squared_distance(x: Tensor, y: Tensor) -> Tensor:
+    """Return ‖x_i − y_j‖², shape ``(..., n, m)``, from points ``(..., n, d)`` and ``(..., m, d)``."""
+    return (x[..., :, None, :] - y[..., None, :, :]).square().sum(-1)
+
+
+def gaussian_kernel(bandwidths: Sequence[float] = (0.5, 1.0, 2.0)) -> Callable[[Tensor, Tensor], Tensor]:
+    """Return the kernel ``k(x, y) = mean over s of exp(−‖x − y‖²/2s²)``, a function of two clouds of points.
+
+    Raises
+    ------
+    ValueError
+        No bandwidth, or one that is not positive.
+    """
+    sizes = [check_float("bandwidths", s, minimum=1e-12) for s in bandwidths]
+    if not sizes:
+        raise ValueError("bandwidths must not be empty")
+
+    def kernel(x: Tensor, y: Tensor) -> Tensor:
+        squares = squared_distance(x, y)
+        return torch.stack([(squares / (-2 * s * s)).exp() for s in sizes]).mean(0)
+
+    return kernel
+
+
+def mmd_loss(x: Tensor, y: Tensor, kernel: Callable[[Tensor, Tensor], Tensor] | None = None) -> Tensor:
+    """Return the unbiased estimate of the squared maximum mean discrepancy (Gretton et al. 2012), one value per run.
+
+    MMD is the supremum of E_Q γ − E_P γ over the unit ball of the kernel's space; no discriminator is trained. A kernel
+    averaged over a group makes the ball invariant.
+
+    Parameters
+    ----------
+    x, y
+        Points, shapes ``(..., n, d)`` and ``(..., m, d)`` with at least two points each.
+    kernel
+        Maps two clouds to the matrix ``(..., n, m)``; default :func:`gaussian_kernel`.
+
+    Returns
+    -------
+    Tensor
+        Shape ``(...)``; may be slightly negative.
+    """
+    _clouds(x, y, 2)
+    k = gaussian_kernel() if kernel is None else check_callable("kernel", kernel)
+    return _off_diagonal_mean(k(x, x)) + _off_diagonal_mean(k(y, y)) - 2 * k(x, y).mean((-2, -1))
+
+
+def sinkhorn_loss(
+    x: Tensor,
+    y: Tensor,
+    epsilon: float,
+    cost: Callable[[Tensor, Tensor], Tensor] = squared_distance,
+    iterations: int = 50,
+) -> Tensor:
+    """Return the Sinkhorn divergence OT_ε(x, y) − OT_ε(x, x)/2 − OT_ε(y, y)/2 (Feydy et al. 2019), one value per run.
+
+    OT_ε(x, y) is the minimum of ⟨π, c⟩ + ε KL(π ‖ a ⊗ b) over the couplings π of two clouds with equal masses, or the
+    supremum of E_x f + E_y g − ε (E exp((f + g − c)/ε) − 1) over two potentials. These are found without a graph: at
+    the supremum only c responds to first order (the envelope theorem), so the gradient is that of ⟨π, c⟩.
+
+    Parameters
+    ----------
+    x, y
+        Points, shapes ``(..., n, d)`` and ``(..., m, d)``.
+    epsilon
+        Weight of the entropy, > 0, in units of the cost.
+    cost
+        Maps two clouds to the matrix ``(..., n, m)``, symmetric in its arguments. A cost between orbits makes the
+        divergence one between orbits.
+    iterations
+        Steps of the potentials.
+
+    Returns
+    -------
+    Tensor
+        Shape ``(...)``.
+    """
+    _clouds(x, y, 1)
+    check_float("epsilon", epsilon, minimum=1e-12)
+    check_int("iterations", iterations)
+    check_callable("cost", cost)
+    return (
+        _entropic_cost(cost(x, y), epsilon, iterations)
+        - _entropic_cost(cost(x, x), epsilon, iterations) / 2
+        - _entropic_cost(cost(y, y), epsilon, iterations) / 2
+    )
+
+
+def _entropic_cost(cost: Tensor, epsilon: float, iterations: int) -> Tensor:
+    """Return the dual value E f + E g − ε (E exp((f + g − c)/ε) − 1) at potentials found without a graph."""
+    with torch.no_grad():
+        f, g = cost.new_zeros(cost.shape[:-1]), cost.new_zeros(*cost.shape[:-2], cost.shape[-1])
+        for _ in range(iterations):
+            f, g = (f + _soft_minimum(cost, g, epsilon)) / 2, (g + _soft_minimum(cost.mT, f, epsilon)) / 2
+        f = _soft_minimum(cost, g, epsilon)
+    plan = ((f[..., :, None] + g[..., None, :] - cost) / epsilon).exp()
+    return f.mean(-1) + g.mean(-1) - epsilon * (plan.mean((-2, -1)) - 1)
+
+
+def _soft_minimum(cost: Tensor, potential: Tensor, epsilon: float) -> Tensor:
+    """Return −ε log mean_j exp((potential_j − cost_ij)/ε)."""
+    inner = (potential[..., None, :] - cost) / epsilon
+    return -epsilon * (torch.logsumexp(inner, -1) - math.log(cost.shape[-1]))
+
+
+def _off_diagonal_mean(matrix: Tensor) -> Tensor:
+    n = matrix.shape[-1]
+    return (matrix.sum((-2, -1)) - matrix.diagonal(dim1=-2, dim2=-1).sum(-1)) / (n * (n - 1))
+
+
+def _scores(name: str, scores: Any) -> None:
+    if not isinstance(scores, Tensor) or not scores.is_floating_point():
+        raise TypeError(f"{name} must be a floating-point torch.Tensor, got {type(scores).__name__}")
+    if scores.ndim == 0 or scores.shape[-1] == 0:
+        raise ValueError(f"{name} must have shape (..., n) with n at least 1, got {tuple(scores.shape)}")
+
+
+def _clouds(x: Tensor, y: Tensor, least: int) -> None:
+    for name, cloud in (("x", x), ("y", y)):
+        if check_tensor(name, cloud, (None, None), inexact=True).shape[-2] < least:
+            raise ValueError(f"{name} must hold at least {least} points, got shape {tuple(cloud.shape)}")
+    if x.shape[-1] != y.shape[-1] or x.shape[:-2] != y.shape[:-2]:
+        raise ValueError(f"x and y must differ in the number of points only, got {tuple(x.shape)}, {tuple(y.shape)}")
