@@ -1,0 +1,197 @@
+"""Comparing two ways of learning over seeds: differences with intervals, and how much more of something one needs.
+
+A *learning curve* gives a score, smaller is better, for increasing amounts x of something: training samples, free
+parameters. The *equivalent factor* at a level q is x_plain(q) / x_smart(q), with x(q) the amount that reaches q.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from scipy.stats import ttest_rel
+from torch import Tensor
+
+from lib.checks import check_float, check_int, check_tensor
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate with a 95 % interval over the seeds."""
+
+    value: float
+    low: float
+    high: float
+
+
+def bootstrap(statistic: Callable[[Tensor], Tensor], seeds: int, resamples: int, seed: int = 0) -> Interval:
+    """Return a statistic of the seeds with its percentile interval.
+
+    Parameters
+    ----------
+    statistic
+        Maps numbers of seeds, with repetitions, shape ``(count, seeds)``, to float64 values, shape ``(count,)``.
+    seeds, resamples, seed
+        How many seeds there are, bootstrap samples, and the seed of the bootstrap.
+    """
+    rng = torch.Generator().manual_seed(seed)
+    draws = torch.randint(seeds, (check_int("resamples", resamples), seeds), generator=rng)
+    low, high = statistic(draws).quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
+    return Interval(float(statistic(torch.arange(seeds)[None])[0]), low, high)
+
+
+def paired_interval(a: Tensor, b: Tensor) -> Interval:
+    """Return the mean of a − b over the seeds with Student's 95 % interval for paired values, shapes ``(seeds,)``.
+
+    Raises
+    ------
+    ValueError
+        Shapes that differ, or fewer than two seeds.
+    """
+    _check_pair(a, b)
+    low, high = ttest_rel(a.double().numpy(), b.double().numpy()).confidence_interval(0.95)
+    return Interval(float((a.double() - b.double()).mean()), float(low), float(high))
+
+
+def median_gap(a: Tensor, b: Tensor, resamples: int = 4000) -> Interval:
+    """Return median(a) − median(b) over the seeds, shapes ``(seeds,)``, with a 95 % bootstrap interval.
+
+    Seeds are resampled jointly: a seed stands for one training set, which both have in common. With an even number of
+    seeds the median is the mean of the two middle values.
+    """
+    _check_pair(a, b)
+    both = torch.stack([a, b]).double()
+
+    def gap(draws: Tensor) -> Tensor:
+        middle = both[:, draws].quantile(0.5, dim=-1)
+        return middle[0] - middle[1]
+
+    return bootstrap(gap, len(a), resamples)
+
+
+def _check_pair(a: Tensor, b: Tensor) -> None:
+    check_tensor("a", a, (None,), inexact=True)
+    check_tensor("b", b, (None,), inexact=True)
+    if a.ndim != 1 or a.shape != b.shape or len(a) < 2:
+        raise ValueError(f"a and b must be one value per seed, at least 2, got {tuple(a.shape)} and {tuple(b.shape)}")
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """Scores for increasing amounts.
+
+    Attributes
+    ----------
+    amounts : Tensor
+        Shape ``(k,)``, positive and increasing.
+    scores : Tensor
+        Positive, smaller is better, shape ``(k, seeds)``.
+    """
+
+    amounts: Tensor
+    scores: Tensor
+
+    def __post_init__(self) -> None:
+        check_tensor("amounts", self.amounts, (None,))
+        check_tensor("scores", self.scores, (len(self.amounts), None), inexact=True)
+        if self.scores.ndim != 2 or len(self.amounts) < 2:
+            raise ValueError(f"scores must have shape (k, seeds) with k at least 2, got {tuple(self.scores.shape)}")
+        if not bool((self.amounts[0] > 0) & (self.amounts.diff() > 0).all()):
+            raise ValueError(f"amounts must be positive and increasing, got {self.amounts.tolist()}")
+        if not bool((self.scores > 0).all()):
+            raise ValueError("scores must be positive")
+
+    def best(self, draws: Tensor) -> Tensor:
+        """Return the best mean score with at most each amount, seeds drawn as ``(count, m)``; shape ``(count, k)``."""
+        means = self.scores.double()[:, draws].mean(-1)
+        return means.cummin(0).values.T
+
+    def reach(self, best: Tensor, levels: Tensor) -> Tensor:
+        """Return log amounts at which rows of falling scores ``(count, k)`` reach levels ``(count, m)``.
+
+        Between the amounts, log score is linear in log amount. Levels outside the scores are moved to the nearest one.
+        """
+        x, y = self.amounts.double().log(), best.log()
+        target = levels.log().clamp(min=y[:, -1:], max=y[:, :1])
+        place = (y[:, None, :] > target[..., None]).sum(-1).clamp(1, len(x) - 1)  # the first amount that reaches it
+        above, below = y.gather(1, place - 1), y.gather(1, place)
+        share = (above - target) / (above - below).clamp_min(1e-300)
+        return x[place - 1] + share.clamp(0, 1) * (x[place] - x[place - 1])
+
+
+@dataclass(frozen=True)
+class Saving:
+    """An equivalent factor, averaged (geometrically) over the levels that both curves cover.
+
+    Attributes
+    ----------
+    value, low, high : float
+        The factor and its 95 % bootstrap interval over the seeds.
+    best, worst : float
+        The levels covered by both curves, the better (smaller) first.
+    covered : bool
+        Whether there are such levels. If not, ``value`` is only a bound: the amounts ran out, on one side.
+    """
+
+    value: float
+    low: float
+    high: float
+    best: float
+    worst: float
+    covered: bool
+
+
+def equivalent_factor(plain: Curve, smart: Curve, levels: int = 9, resamples: int = 2000, seed: int = 0) -> Saving:
+    """Return how many times the amount the plain curve needs to score as well as the smart one.
+
+    Nothing is extrapolated. Where no level is covered by both curves, the factor is replaced by the bound that the data
+    give, also within the bootstrap: at least ``max(plain amounts) / min(smart amounts)`` if every smart score is better
+    than every plain one, at most ``min(plain amounts) / max(smart amounts)`` if every one is worse.
+
+    Parameters
+    ----------
+    plain, smart
+        The curves; columns are the same seeds, which are resampled jointly.
+    levels
+        Number of levels, evenly spaced in the logarithm.
+    resamples, seed
+        Number of bootstrap samples, and their seed.
+
+    Raises
+    ------
+    ValueError
+        Curves with different numbers of seeds.
+    """
+    runs = plain.scores.shape[1]
+    if smart.scores.shape[1] != runs:
+        raise ValueError(f"both curves must have the same seeds, got {runs} and {smart.scores.shape[1]}")
+    check_int("levels", levels, minimum=2)
+    x_plain, x_smart = plain.amounts.tolist(), smart.amounts.tolist()
+
+    def log_factor(draws: Tensor) -> Tensor:
+        a, b = plain.best(draws), smart.best(draws)
+        low, high = torch.maximum(a[:, -1], b[:, -1]), torch.minimum(a[:, 0], b[:, 0])
+        grid = torch.linspace(0, 1, levels, dtype=torch.float64)
+        at = (low.log()[:, None] * (1 - grid) + high.log()[:, None] * grid).exp()
+        inside = (plain.reach(a, at) - smart.reach(b, at)).mean(1)
+        most, least = (math.log(x[-1] / y[0]) for x, y in ((x_plain, x_smart), (x_smart, x_plain)))
+        bound = torch.where(a[:, -1] > b[:, 0], torch.full_like(low, most), torch.full_like(low, -least))
+        return torch.where(low < high, inside, bound)
+
+    interval = bootstrap(log_factor, runs, resamples, seed)
+    a, b = (c.best(torch.arange(runs)[None])[0] for c in (plain, smart))
+    best, worst = float(torch.maximum(a[-1], b[-1])), float(torch.minimum(a[0], b[0]))
+    value, low, high = (math.exp(v) for v in (interval.value, interval.low, interval.high))
+    return Saving(value, low, high, best, worst, best < worst)
+
+
+def factor_by_level(plain: Curve, smart: Curve, at: Sequence[float]) -> list[float]:
+    """Return the equivalent factor of the mean curves at given levels, NaN where one of them does not cover it."""
+    levels = torch.tensor([[check_float("at", q, minimum=1e-300) for q in at]], dtype=torch.float64)
+    every = torch.arange(plain.scores.shape[1])[None]
+    a, b = plain.best(every), smart.best(every)
+    factors = (plain.reach(a, levels) - smart.reach(b, levels)).exp()[0]
+    inside = (levels[0] >= max(a[0, -1], b[0, -1])) & (levels[0] <= min(a[0, 0], b[0, 0]))
+    return torch.where(inside, factors, torch.nan).tolist()

@@ -1,0 +1,244 @@
+"""Players of games on small images: how a group moves the pixels, and multilayer perceptrons that know it.
+
+Images are rows of p values in [−1, 1]; independent runs are a leading axis of images and weights.
+
+The equivariant generator is ``g(z, σ) = R_σ g₀(z)`` with Gaussian z and uniform σ: on such noise every equivariant
+generator has this form, with g₀ = g(·, 1). The invariant discriminator is ``γ(x) = (1/|Σ|) Σ_σ γ₀(R_σ x)``. They have
+as many parameters as g₀ and γ₀. (Birrell, Katsoulakis, Rey-Bellet, Zhu 2022, "Structure-preserving GANs".)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from lib.actions import pixels, regular, trivial
+from lib.checks import check_choice, check_int, check_tensor
+from lib.ensembles import rotate_images
+from lib.groups import Cyclic, Dihedral, FiniteGroup
+from lib.plane_players import Network, Tie, multiple, tied, untied
+
+GENERATORS = ("plain", "equivariant", "incomplete")
+DISCRIMINATORS = ("plain", "invariant")
+GROUPS = (Cyclic(4), Dihedral(4), Cyclic(8))
+
+
+@dataclass(frozen=True)
+class Turns:
+    """A group that moves square images, given as rows of ``channels · size²`` values in [−1, 1], channel by channel.
+
+    ``Cyclic(4)`` and ``Dihedral(4)`` permute pixels and are exact. ``Cyclic(8)`` turns by 45° with linear interpolation
+    (−1 outside) and by quarter turns exactly; it is not quite a group, see :meth:`defect`. Element k of ``Cyclic(8)``
+    turns by k · 45°; the others are numbered as in :mod:`lib.groups`.
+
+    Attributes
+    ----------
+    group : FiniteGroup
+        One of ``GROUPS``.
+    size, channels : int
+        Side in pixels, and number of colours.
+    """
+
+    group: FiniteGroup
+    size: int = 8
+    channels: int = 1
+
+    def __post_init__(self) -> None:
+        check_choice("group", self.group, GROUPS)
+        check_int("size", self.size, minimum=2, maximum=64)
+        check_int("channels", self.channels, maximum=16)
+
+    @property
+    def dim(self) -> int:
+        """Number p of values of an image."""
+        return self.channels * self.size**2
+
+    @cached_property
+    def sources(self) -> Tensor:
+        """Where the value of each pixel comes from, for all exact elements: ``(R_g x)[i] = x[sources[g, i]]``."""
+        exact = Cyclic(4) if self.group == Cyclic(8) else self.group
+        one = pixels(exact, self.size).permutation(exact.inverse(exact.elements()))
+        return torch.cat([one + c * self.size**2 for c in range(self.channels)], dim=-1)
+
+    @cached_property
+    def between(self) -> Tensor | None:
+        """The matrix of the turn by 45° on one channel, shape ``(size², size²)``; ``None`` for the exact groups."""
+        if self.group != Cyclic(8):
+            return None
+        basis = torch.eye(self.size**2, dtype=torch.float64).unflatten(-1, (self.size, self.size))
+        return rotate_images(basis, 8)[1].flatten(-2).mT.contiguous()
+
+    def all(self, images: Tensor) -> Tensor:
+        """Return every image moved by every element, shape ``(..., |G|, p)`` from ``(..., p)``."""
+        parts = self._fine(images)
+        moved = parts.index_select(-1, self.sources.flatten().to(images.device)).unflatten(-1, self.sources.shape)
+        return moved.transpose(-3, -2).flatten(-3, -2)  # from (..., fine, exact, p)
+
+    def each(self, images: Tensor, which: Tensor) -> Tensor:
+        """Return every image moved by an element of its own, given by its number; shape ``(..., p)``."""
+        parts = self._fine(images)
+        fine = parts.shape[-2]
+        chosen = parts.take_along_dim((which % fine)[..., None, None], dim=-2)[..., 0, :] if fine > 1 else images
+        return chosen.gather(-1, self.sources.to(images.device)[which // fine])
+
+    def defect(self, images: Tensor) -> float:
+        """Return ``max_{g,h} ‖R_g R_h x − R_gh x‖ / ‖x‖``, norms over all images: 0 for a group action."""
+        check_tensor("images", images, (None, self.dim), inexact=True)
+        twice = self.all(self.all(images)).transpose(-3, -2)  # R_g R_h x at [g, h]
+        once = self.all(images)[..., self.group.cayley_table(), :]
+        gaps = (twice - once).square().sum(-1).flatten(0, -3).sum(0)
+        return float((gaps.max() / images.square().sum()).sqrt())
+
+    def _fine(self, images: Tensor) -> Tensor:
+        """Return the images turned by the elements below a quarter turn, shape ``(..., 1 or 2, p)``."""
+        if self.between is None:
+            return images[..., None, :]
+        square = (images + 1).unflatten(-1, (self.channels, self.size**2))
+        turned = (square @ self.between.mT.to(images)).flatten(-2) - 1
+        return torch.stack([images, turned], dim=-2)
+
+
+@dataclass(frozen=True, eq=False)
+class Generator:
+    """Generators of images, one per run.
+
+    Attributes
+    ----------
+    kind : str
+        ``plain``; ``equivariant``: R_σ g₀(z); ``incomplete``: equivariant layers behind an unconstrained first one, and
+        no σ, so that the layers respect the group and the law need not.
+    turns : Turns
+        The group on images.
+    network : Network
+        g₀: noise, then the class as a unit vector, to images.
+    classes : int
+        Number of classes; the network is told the class if there are at least two.
+    """
+
+    kind: str
+    turns: Turns
+    network: Network
+    classes: int
+
+    @property
+    def latent(self) -> int:
+        """Dimension of z."""
+        return self.network.inputs - told(self.classes)
+
+    def draw(self, labels: Tensor, rng: torch.Generator, coins: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Return noise ``(runs, n, latent)`` and numbers of uniform group elements ``(runs, n)`` for given classes.
+
+        Only the equivariant generator uses the elements. They have a random source of their own, ``coins``, so that
+        generators of all kinds can be given the same noise.
+        """
+        like = self.network.parameters[0]
+        z = torch.randn(*labels.shape, self.latent, generator=rng, dtype=like.dtype).to(like.device)
+        which = torch.randint(self.turns.group.order, tuple(labels.shape), generator=coins).to(like.device)
+        return z, which
+
+    def __call__(self, z: Tensor, which: Tensor, labels: Tensor) -> Tensor:
+        """Return images, shape ``(runs, n, p)``."""
+        images = torch.tanh(self.network(tell(z, labels, self.classes)))
+        return self.turns.each(images, which) if self.kind == "equivariant" else images
+
+    def sample(self, labels: Tensor, seed: int) -> Tensor:
+        """Return images of given classes, one row of labels for all runs or one per run; shape ``(runs, n, p)``."""
+        labels = labels.expand(self.network.runs, -1)
+        rng, coins = (torch.Generator().manual_seed(2 * seed + k) for k in range(2))
+        with torch.no_grad():
+            return self(*self.draw(labels, rng, coins), labels)
+
+
+@dataclass(frozen=True, eq=False)
+class Discriminator:
+    """Discriminators of images, one per run: γ₀, or its average over the group.
+
+    Attributes
+    ----------
+    kind : str
+        ``plain`` or ``invariant``.
+    turns : Turns
+        The group on images.
+    network : Network
+        γ₀: image, then the class as a unit vector, to a score.
+    classes : int
+        Number of classes.
+    """
+
+    kind: str
+    turns: Turns
+    network: Network
+    classes: int
+
+    def __call__(self, images: Tensor, labels: Tensor) -> Tensor:
+        """Return scores ``(runs, n)`` of images ``(runs, n, p)``."""
+        if self.kind == "plain":
+            return self.network(tell(images, labels, self.classes))[..., 0]
+        order = self.turns.group.order
+        moved = tell(self.turns.all(images).flatten(1, 2), labels.repeat_interleave(order, 1), self.classes)
+        return self.network(moved)[..., 0].unflatten(1, (-1, order)).mean(-1)
+
+
+def told(classes: int) -> int:
+    """Return how many inputs the class takes: none if there is one class only."""
+    return classes if classes > 1 else 0
+
+
+def tell(x: Tensor, labels: Tensor, classes: int) -> Tensor:
+    """Return x with the class appended to each row as a unit vector, or x if there is one class only."""
+    return torch.cat([x, one_hot(labels, classes).to(x)], dim=-1) if classes > 1 else x
+
+
+def generator_ties(kind: str, turns: Turns, latent: int, width: int, classes: int) -> list[tuple[Tie, Tie]]:
+    """Return the ties of a generator's layers, two hidden layers.
+
+    The incomplete generator has as many regular channels as fit the number of parameters of a plain one.
+
+    Raises
+    ------
+    ValueError
+        The incomplete kind with a group that does not permute pixels.
+    """
+    check_choice("kind", kind, GENERATORS)
+    inputs = latent + told(classes)
+    if kind != "incomplete":
+        return _untied([inputs, width, width, turns.dim])
+    if turns.between is not None:
+        raise ValueError(f"group must permute pixels for the incomplete generator, got {turns.group}")
+    channels = _channels(inputs, width, turns)
+    hidden = multiple(regular(turns.group), channels)
+    image = multiple(pixels(turns.group, turns.size), turns.channels)
+    one = trivial(turns.group)
+    first = (untied(hidden.dim, inputs), untied(hidden.dim, 1))
+    return [first, (tied(hidden, hidden), tied(one, hidden)), (tied(hidden, image), tied(one, image))]
+
+
+def discriminator_ties(turns: Turns, width: int, classes: int) -> list[tuple[Tie, Tie]]:
+    """Return the ties of γ₀'s layers, two hidden layers."""
+    return _untied([turns.dim + told(classes), width, width, 1])
+
+
+def free_parameters(ties: list[tuple[Tie, Tie]]) -> int:
+    """Return the number of free parameters of a network."""
+    return sum(matrix.count + bias.count for matrix, bias in ties)
+
+
+def _untied(sizes: list[int]) -> list[tuple[Tie, Tie]]:
+    return [(untied(b, a), untied(b, 1)) for a, b in pairwise(sizes)]
+
+
+def _channels(inputs: int, width: int, turns: Turns) -> int:
+    """Return the largest number of regular channels that needs no more parameters than a plain generator (or 1)."""
+    order = turns.group.order
+    orbits = len(torch.unique(turns.sources.amin(0)))
+    allowed = (inputs + 1 + width + 1) * width + (width + 1) * turns.dim
+
+    def used(m: int) -> int:
+        return (inputs + 1) * order * m + (order * m + 1) * m + m * turns.dim + orbits
+
+    return max([m for m in range(1, width + 1) if used(m) <= allowed], default=1)

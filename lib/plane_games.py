@@ -1,0 +1,340 @@
+"""Adversarial games between batches of small players: all runs of a pairing are trained at once.
+
+Two pairings played with the same settings see the same training data, the same batches and the same noise, run by run,
+so that their results are paired.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lib.checks import check_choice, check_float, check_int
+from lib.gan_objectives import NAMES, Objective, objective
+from lib.mixtures import Mixture, squash, unsquash
+from lib.plane_players import (
+    DISCRIMINATORS,
+    GENERATORS,
+    Averaged,
+    Network,
+    Stack,
+    group_matrices,
+    make_discriminator,
+    make_generator,
+    matched_width,
+)
+from lib.representations import Representation
+
+MATCHED = ("width", "parameters")
+_FRAME = 150  # points of one picture
+_BETAS = (0.5, 0.9)  # of Adam: little memory, as usual in games
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """Who plays against whom.
+
+    Attributes
+    ----------
+    generator : str
+        One of ``GENERATORS`` in :mod:`lib.plane_players`.
+    discriminator : str
+        One of ``DISCRIMINATORS``.
+    turned_data : bool
+        Whether every training point is turned by a random element whenever it is used: data augmentation.
+    """
+
+    generator: str
+    discriminator: str
+    turned_data: bool = False
+
+    def __post_init__(self) -> None:
+        check_choice("generator", self.generator, GENERATORS)
+        check_choice("discriminator", self.discriminator, DISCRIMINATORS)
+
+    @property
+    def is_averaged(self) -> bool:
+        """Whether the discriminator is averaged over the group."""
+        return self.discriminator == "averaged"
+
+    def __str__(self) -> str:
+        """Return the names of generator and discriminator."""
+        return f"{self.generator}/{self.discriminator}{' on turned data' if self.turned_data else ''}"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a game is played.
+
+    Attributes
+    ----------
+    seeds : int
+        Repetitions; each has players and data of its own.
+    samples : tuple of int
+        Numbers of training points. All are played at once, ``runs = len(samples) · seeds``, sizes first; smaller
+        data sets are the beginnings of larger ones.
+    iterations : int
+        Steps of the generator; each follows ``steps`` steps of the discriminator.
+    batch : int
+        Points in a step, at most the smallest number of training points.
+    copies : int
+        Copies of the regular representation in the noise.
+    generator_width, discriminator_width : int
+        Hidden coordinates per layer.
+    matched : str
+        ``"width"``: all generators are equally wide; ``"parameters"``: tied ones are widened until they have about as
+        many free parameters as the plain one. Plain and averaged discriminators agree in both.
+    depth : int
+        Hidden layers of both players.
+    generator_rate, discriminator_rate : float
+        Learning rates of Adam.
+    steps : int
+        Steps of the discriminator before each of the generator.
+    objective : str
+        A name of :mod:`lib.gan_objectives`.
+    average : float
+        Decay of the running mean of the generator's weights, which is what is scored.
+    squashed : bool
+        Whether the game is played on ``squash(x)``; the generated points are ``unsquash`` of what the generator says.
+    frames : int
+        Snapshots of generated points, the first before training.
+    seed : int
+        Source of all randomness.
+    """
+
+    seeds: int = 8
+    samples: tuple[int, ...] = (200,)
+    iterations: int = 600
+    batch: int = 50
+    copies: int = 2
+    generator_width: int = 32
+    discriminator_width: int = 32
+    matched: str = "width"
+    depth: int = 2
+    generator_rate: float = 4e-3
+    discriminator_rate: float = 8e-3
+    steps: int = 1
+    objective: str = "relativistic"
+    average: float = 0.99
+    squashed: bool = False
+    frames: int = 2
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("seeds", "iterations", "copies", "generator_width", "discriminator_width", "depth", "steps"):
+            check_int(name, getattr(self, name))
+        if not self.samples:
+            raise ValueError("samples must hold at least one number of training points, got none")
+        check_int("batch", self.batch, 2, min(check_int("samples", n, minimum=2) for n in self.samples))
+        check_int("frames", self.frames, minimum=2)
+        check_int("seed", self.seed, minimum=0)
+        for name in ("generator_rate", "discriminator_rate"):
+            check_float(name, getattr(self, name), minimum=0.0, maximum=1.0)
+        check_float("average", self.average, minimum=0.0, maximum=0.9999)
+        check_choice("objective", self.objective, NAMES)
+        check_choice("matched", self.matched, MATCHED)
+
+    @property
+    def runs(self) -> int:
+        """Number of games of one pairing."""
+        return len(self.samples) * self.seeds
+
+
+@dataclass(frozen=True, eq=False)
+class Game:
+    """The runs of one pairing, played to the end.
+
+    Attributes
+    ----------
+    pairing, settings, target
+        What was played.
+    untrained, generator : Network
+        Generators before training, and with the running mean of their weights after it.
+    last : Network
+        Generators as the last step left them.
+    judge : Network
+        Networks of the discriminators as the last step left them.
+    data : Tensor
+        Training points, shape ``(runs, max(samples), dim)``; a run uses its first ``samples`` rows.
+    times : list of int
+        Iterations at which snapshots were taken.
+    snapshots : Tensor
+        Points of the averaged generators, always from the same noise, shape ``(frames, runs, points, dim)``.
+    diverged : Tensor
+        Whether a loss became infinite or NaN, shape ``(runs,)``.
+    """
+
+    pairing: Pairing
+    settings: Settings
+    target: Mixture
+    untrained: Network
+    generator: Network
+    last: Network
+    judge: Network
+    data: Tensor
+    times: list[int]
+    snapshots: Tensor
+    diverged: Tensor
+
+    @property
+    def discriminator(self) -> Network | Averaged:
+        """Discriminators on the points that they see (squashed, where the game is), with outputs ``(runs, n, 1)``."""
+        return Averaged(self.judge, self.target.representation) if self.pairing.is_averaged else self.judge
+
+    def draw(self, count: int, rng: torch.Generator, trained: bool = True) -> Tensor:
+        """Return generated points of every run, shape ``(runs, count, dim)``, before or after training."""
+        network = self.generator if trained else self.untrained
+        noise = torch.randn(network.runs, check_int("count", count), network.inputs, generator=rng)
+        with torch.no_grad():
+            points = network(noise)
+        return unsquash(points) if self.settings.squashed else points
+
+
+def play(settings: Settings, pairings: Sequence[Pairing], target: Mixture) -> list[Game]:
+    """Train all runs of several pairings; those whose discriminators are evaluated alike are one batch.
+
+    Pairings see the same training points, batches and noise, run by run, also in separate calls with equal settings. A
+    diverged run (a loss that is not finite) keeps its place and is named in ``diverged``; others are not touched by it.
+
+    Parameters
+    ----------
+    settings
+        How to play.
+    pairings
+        The players.
+    target
+        The law from which the training points come.
+
+    Raises
+    ------
+    ValueError
+        No pairing; a width that is no multiple of the group's order although layers are tied.
+    """
+    if not pairings:
+        raise ValueError("pairings must hold at least one pairing, got none")
+    groups: dict[tuple[bool, int], list[Pairing]] = {}
+    for pairing in pairings:
+        width = generator_width(settings, pairing.generator, target.representation)
+        groups.setdefault((pairing.is_averaged, width), []).append(pairing)
+    games: dict[Pairing, Game] = {}
+    for (averaged, width), group in groups.items():
+        games.update(zip(group, _play(settings, group, target, averaged, width), strict=True))
+    return [games[p] for p in pairings]
+
+
+def generator_width(settings: Settings, kind: str, action: Representation) -> int:
+    """Return how wide the generators of a kind are under settings."""
+    if settings.matched == "width":
+        return settings.generator_width
+    return matched_width(kind, action, settings.copies, settings.generator_width, settings.depth)
+
+
+def _play(settings: Settings, pairings: list[Pairing], target: Mixture, averaged: bool, width: int) -> list[Game]:
+    action, rule = target.representation, objective(settings.objective)
+    players = [_players(settings, pairing, action, width) for pairing in pairings]
+    g, d = (Stack(side) for side in zip(*players, strict=True))
+    untrained, mean = ([_frozen(network) for network in g.networks] for _ in range(2))
+    batches = _Batches(settings, pairings, target, g.networks[0].inputs)
+    score = Averaged(d, action) if averaged else d
+    optimisers = [
+        torch.optim.Adam(player.parameters, rate, _BETAS, fused=True)
+        for player, rate in ((g, settings.generator_rate), (d, settings.discriminator_rate))
+    ]
+    averages = Stack(mean)
+    times = torch.linspace(0, settings.iterations, settings.frames).round().long().tolist()
+    frames, finite = [averages(batches.picture)], torch.ones(len(batches.picture), dtype=torch.bool)
+    for step in range(1, settings.iterations + 1):
+        finite &= _iterate(g, d, score, rule, batches, optimisers, settings.steps)
+        torch._foreach_lerp_(averages.parameters, [p.detach() for p in g.parameters], 1 - settings.average)
+        frames += [averages(batches.picture)] * times.count(step)
+    snapshots = torch.stack(frames).unflatten(1, (len(pairings), settings.runs))
+    snapshots = unsquash(snapshots) if settings.squashed else snapshots
+    broken = (~finite).unflatten(0, (len(pairings), settings.runs))
+    games = []
+    for i, (pairing, last, judge) in enumerate(zip(pairings, g.networks, d.networks, strict=True)):
+        common = (untrained[i], mean[i], _frozen(last), _frozen(judge), batches.data, times)
+        games.append(Game(pairing, settings, target, *common, snapshots[:, i], broken[i]))
+    return games
+
+
+def _players(settings: Settings, pairing: Pairing, action: Representation, width: int) -> tuple[Network, Network]:
+    rng = torch.Generator().manual_seed(3 * settings.seed)
+    common = (action, settings.runs, rng)
+    g = make_generator(pairing.generator, *common, settings.copies, width, settings.depth)
+    return g, make_discriminator(pairing.discriminator, *common, settings.discriminator_width, settings.depth)
+
+
+def _frozen(network: Network) -> Network:
+    return network.with_parameters([p.detach().clone() for p in network.parameters])
+
+
+class _Batches:
+    """Training points and noise, drawn in the same order whatever the players are."""
+
+    def __init__(self, settings: Settings, pairings: Sequence[Pairing], target: Mixture, noise: int) -> None:
+        self.size, self.noise, self.pairings = settings.batch, noise, len(pairings)
+        shape = (settings.seeds, max(settings.samples))
+        data = target.sample(shape, torch.Generator().manual_seed(3 * settings.seed + 1))
+        self.data = data.repeat(len(settings.samples), 1, 1)
+        self.seen = squash(self.data) if settings.squashed else self.data
+        self.rng = torch.Generator().manual_seed(3 * settings.seed + 2)
+        self.penalty_rng = torch.Generator().manual_seed(3 * settings.seed + 2)
+        sizes = torch.tensor(settings.samples).repeat_interleave(settings.seeds)
+        self.outside = torch.arange(shape[1]) >= sizes[:, None]
+        self.turns = group_matrices(target.representation).to(data)
+        self.turned = torch.tensor([p.turned_data for p in pairings])
+        self.picture = self._noise(_FRAME)
+
+    def real(self) -> Tensor:
+        """Return a batch of training points without repetition, shape ``(pairings · runs, batch, dim)``."""
+        runs, count, _ = self.seen.shape
+        order = torch.rand(runs, count, generator=self.rng).masked_fill_(self.outside, 2.0)
+        index = order.topk(self.size, largest=False).indices
+        points = self.seen[torch.arange(runs)[:, None], index].expand(self.pairings, -1, -1, -1)
+        which = torch.randint(len(self.turns), index.shape, generator=self.rng)
+        if bool(self.turned.any()):
+            elements = which * self.turned[:, None, None]  # element 0 is the neutral one
+            points = (self.turns[elements] @ points[..., None])[..., 0]
+        return points.flatten(0, 1)
+
+    def draw(self) -> Tensor:
+        """Return a batch of noise, shape ``(pairings · runs, batch, noise)``."""
+        return self._noise(self.size)
+
+    def _noise(self, count: int) -> Tensor:
+        noise = torch.randn(len(self.seen), count, self.noise, generator=self.rng)
+        return noise.repeat(self.pairings, 1, 1)
+
+
+def _iterate(
+    g: Stack,
+    d: Stack,
+    score: Stack | Averaged,
+    rule: Objective,
+    batches: _Batches,
+    optimisers: Sequence[torch.optim.Optimizer],
+    steps: int,
+) -> Tensor:
+    """Make one step of the game and return which losses are finite, shape ``(runs,)``."""
+
+    def scores(points: Tensor) -> Tensor:
+        return score(points)[..., 0]
+
+    for _ in range(steps):
+        with torch.no_grad():
+            fake = g(batches.draw())
+        judged = rule.discriminator_loss(scores, batches.real(), fake, batches.penalty_rng)
+        _step(judged, d.parameters, optimisers[1])
+    real = scores(batches.real()).detach() if rule.relative else None
+    made = rule.generator_loss(real, scores(g(batches.draw())))
+    _step(made, g.parameters, optimisers[0])
+    return torch.isfinite(judged.detach()) & torch.isfinite(made.detach())
+
+
+def _step(losses: Tensor, parameters: Sequence[Tensor], optimiser: torch.optim.Optimizer) -> None:
+    optimiser.zero_grad()
+    losses.sum().backward(inputs=parameters)
+    optimiser.step()

@@ -1,0 +1,108 @@
+"""Mixtures with four-fold symmetry: laws against closed forms, symmetry, sectors, the squashing, bad input."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import kstest
+from scipy.stats import t as student_t
+
+from lib.mixtures import Mixture, gaussian_mixture, planes, squash, student_mixture, unsquash
+
+QUARTER = torch.tensor([[0.0, -1.0], [1.0, 0.0]], dtype=torch.float64)
+
+
+def rng(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.mark.parametrize("dim", [2, 4, 12])
+def test_the_plane_of_the_data_is_a_complex_line(dim: int) -> None:
+    law = gaussian_mixture(dim)
+    turn = law.representation.matrix(torch.tensor([1]))
+    embedding = law.embedding
+    assert torch.allclose(embedding.mT @ embedding, torch.eye(2, dtype=torch.float64), atol=1e-15)
+    assert torch.allclose(turn @ embedding, embedding @ QUARTER, atol=1e-15)
+    x = law.sample((3, 50), rng(), torch.float64)
+    assert x.shape == (3, 50, dim)
+    assert torch.allclose(law.coordinates(x) @ embedding.mT, x, atol=1e-12)  # the points lie in the plane
+
+
+def test_gaussian_moments() -> None:
+    law = gaussian_mixture()
+    x = law.sample((200_000,), rng(), torch.float64)
+    expected = (law.radius**2 / 2 + law.scale**2) * torch.eye(2, dtype=torch.float64)
+    assert torch.allclose(x.mT @ x / len(x), expected, atol=0.05)
+    assert x.mean(0).norm() < 5 * math.sqrt(float(expected.trace()) / len(x))
+
+
+def test_student_coordinates_follow_student_law() -> None:
+    law = Mixture(2, radius=1e-6, scale=0.2, freedom=0.5)
+    x = law.sample((20_000,), rng(), torch.float64)[:, 0] / law.scale
+    assert kstest(x.numpy(), student_t(0.5).cdf).pvalue > 1e-3
+    assert kstest(x.numpy(), student_t(0.7).cdf).pvalue < 1e-3
+
+
+@pytest.mark.parametrize("weights", [(0.25,) * 4, (0.7, 0.1, 0.1, 0.1)])
+def test_sectors_and_reference(weights: tuple[float, ...]) -> None:
+    law = gaussian_mixture(4, weights)
+    x = law.sample((40_000,), rng(), torch.float64)
+    assert torch.allclose(law.shares(x), torch.tensor(weights).double(), atol=0.01)
+    turned = law.representation.apply(torch.tensor([1]), x)
+    assert bool((law.sector(turned) == (law.sector(x) + 1) % 4).all())
+    reference = law.reference((5, 200), rng(1), torch.float64)
+    assert float((law.shares(reference) - torch.tensor(weights).double()).abs().max()) <= 0.0051
+    assert law.is_invariant == (weights == (0.25,) * 4)
+    assert not torch.equal(reference[0], reference[1])
+
+
+def test_sectors_of_single_points() -> None:
+    points = torch.tensor([[1.0, 1.0], [-1.0, 1.0], [-1.0, -1.0], [1.0, -1.0]])
+    assert gaussian_mixture().sector(points).tolist() == [0, 1, 2, 3]
+
+
+@given(st.integers(1, 6), st.floats(1e-6, 1e6), st.integers(0, 100))
+def test_squash_is_a_bijection_that_commutes_with_orthogonal_maps(dim: int, size: float, seed: int) -> None:
+    x = size * torch.randn(7, dim, generator=rng(seed), dtype=torch.float64)
+    q = torch.linalg.qr(torch.randn(dim, dim, generator=rng(seed + 1), dtype=torch.float64)).Q
+    assert torch.allclose(unsquash(squash(x)), x, rtol=1e-9)
+    assert torch.allclose(squash(x @ q.mT), squash(x) @ q.mT, rtol=1e-9, atol=1e-12)
+    assert torch.allclose(squash(x).norm(dim=-1), torch.log1p(x.norm(dim=-1)))
+
+
+def test_squash_at_the_origin() -> None:
+    x = torch.zeros(2, 3, requires_grad=True)
+    assert torch.equal(squash(x), torch.zeros(2, 3))
+    assert torch.equal(unsquash(x), torch.zeros(2, 3))
+
+
+def test_squashed_tails_have_a_mean() -> None:
+    x = student_mixture().sample((400_000,), rng(), torch.float64)
+    tail = (squash(x).norm(dim=-1) > 12).double().mean()
+    far = (squash(x).norm(dim=-1) > 14).double().mean()
+    assert abs(float(tail / far) - math.e) < 0.4  # P(log(1 + r) > t) ~ e^{-t/2}
+
+
+def test_planes() -> None:
+    assert planes(1).dim == 2
+    assert planes(6).dim == 12
+    assert torch.allclose(planes(2).matrix(torch.tensor([1])), torch.block_diag(QUARTER, QUARTER), atol=1e-15)
+
+
+def test_bad_input() -> None:
+    for given_, match in (({"dim": 3}, "even"), ({"radius": -1.0}, "radius"), ({"scale": 0.0}, "scale")):
+        with pytest.raises(ValueError, match=match):
+            Mixture(**given_)
+    with pytest.raises(ValueError, match="freedom"):
+        Mixture(freedom=0.0)
+    for weights in ((0.5, 0.5), (0.5, 0.5, 0.5, 0.5), (1.5, -0.5, 0.0, 0.0)):
+        with pytest.raises(ValueError, match="weights"):
+            Mixture(weights=weights)
+    with pytest.raises(TypeError, match="dim"):
+        Mixture(2.0)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="shape"):
+        gaussian_mixture().sample((0,), rng())
+    with pytest.raises(ValueError, match="points"):
+        gaussian_mixture(12).shares(torch.zeros(5, 2))

@@ -1,0 +1,293 @@
+"""Players on small images: the group on pixels, symmetry of the players, and games that are batches of runs."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from lib.actions import pixels, regular
+from lib.gan_objectives import objective
+from lib.groups import Cyclic, Dihedral, FiniteGroup
+from lib.image_features import rotate_images
+from lib.pixel_games import Game, TrainingSets, pad_sets, play
+from lib.pixel_players import (
+    GENERATORS,
+    Discriminator,
+    Generator,
+    Turns,
+    discriminator_ties,
+    free_parameters,
+    generator_ties,
+)
+from lib.plane_players import Network, equivariance_residual, multiple
+
+EXACT = [Turns(Cyclic(4), 4), Turns(Dihedral(4), 4), Turns(Dihedral(4), 5, 2), Turns(Cyclic(4), 6, 3)]
+
+
+def noise(*shape: int, seed: int = 0) -> Tensor:
+    return 2 * torch.rand(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) - 1
+
+
+def small_sets(dim: int = 16, runs: int = 2, classes: int = 3) -> TrainingSets:
+    rng = torch.Generator().manual_seed(5)
+    sizes = [4 + 3 * r for r in range(runs)]
+    return pad_sets([(noise(n, dim, seed=n), torch.randint(classes, (n,), generator=rng)) for n in sizes], classes)
+
+
+def make_generator(kind: str, turns: Turns, runs: int = 2, classes: int = 3) -> Generator:
+    ties = generator_ties(kind, turns, 5, 12, classes)
+    return Generator(kind, turns, Network(ties, runs, torch.Generator().manual_seed(1), torch.float64), classes)
+
+
+# --- the group on pixels ---
+
+
+@pytest.mark.parametrize("turns", EXACT, ids=str)
+def test_turns_are_the_action_on_pixels(turns: Turns) -> None:
+    x = noise(3, turns.dim)
+    action = pixels(turns.group, turns.size)
+    channels = x.unflatten(-1, (turns.channels, turns.size**2))
+    expected = action.apply(turns.group.elements()[:, None, None], channels).flatten(-2).transpose(0, 1)
+    assert torch.equal(turns.all(x), expected)
+    assert turns.defect(x) == 0
+
+
+def test_quarter_turns_are_rot90() -> None:
+    x = noise(2, 64)
+    expected = torch.stack([x.unflatten(-1, (8, 8)).rot90(k, (-2, -1)).flatten(-2) for k in range(4)], 1)
+    assert torch.equal(Turns(Cyclic(4)).all(x), expected)
+
+
+def test_eighths_agree_with_another_interpolation_and_are_not_quite_a_group() -> None:
+    turns, x = Turns(Cyclic(8)), noise(2, 64)
+    moved = turns.all(x)
+    assert torch.equal(moved[:, ::2], Turns(Cyclic(4)).all(x))
+    for k in range(8):
+        other = rotate_images(x.view(2, 1, 8, 8), torch.full((2,), 45.0 * k, dtype=torch.float64)).flatten(1)
+        torch.testing.assert_close(moved[:, k], other, atol=1e-6, rtol=0)
+    assert turns.defect(x) > 0.05
+    disc = Turns(Cyclic(8), 32)
+    grid = torch.linspace(-1, 1, 32, dtype=torch.float64)
+    smooth = 2 * torch.exp(-8 * ((grid[:, None] - 0.2).square() + grid.square())).flatten()[None] - 1
+    assert disc.defect(smooth) < 0.02  # what is lost is what interpolation loses
+
+
+@pytest.mark.parametrize("turns", [*EXACT, Turns(Cyclic(8), 4)], ids=str)
+def test_each_takes_one_of_all(turns: Turns) -> None:
+    x = noise(2, 5, turns.dim)
+    which = torch.randint(turns.group.order, (2, 5), generator=torch.Generator().manual_seed(3))
+    expected = turns.all(x).take_along_dim(which[..., None, None], -2)[..., 0, :]
+    assert torch.equal(turns.each(x, which), expected)
+
+
+# --- the players ---
+
+
+@pytest.mark.parametrize("turns", EXACT, ids=str)
+def test_equivariant_generator_moves_with_its_coin(turns: Turns) -> None:
+    generator = make_generator("equivariant", turns)
+    labels = torch.randint(3, (2, 6), generator=torch.Generator().manual_seed(0))
+    z, which = generator.draw(labels, torch.Generator().manual_seed(1), torch.Generator().manual_seed(2))
+    table = turns.group.cayley_table()
+    for g in range(turns.group.order):
+        moved = turns.each(generator(z, which, labels), torch.full_like(which, g))
+        torch.testing.assert_close(generator(z, table[g, which], labels), moved, atol=1e-15, rtol=0)
+    plain = replace(generator, kind="plain")
+    assert torch.equal(plain(z, which, labels), plain(z, 0 * which, labels))
+
+
+@pytest.mark.parametrize("turns", EXACT, ids=str)
+def test_incomplete_generator_is_equivariant_behind_its_first_layer(turns: Turns) -> None:
+    generator = make_generator("incomplete", turns)
+    whole = generator.network
+    rest = whole.with_parameters(whole.parameters[2:])
+    rest.ties = whole.ties[1:]
+    hidden = multiple(regular(turns.group), rest.inputs // turns.group.order)
+    image = multiple(pixels(turns.group, turns.size), turns.channels)
+    assert float(equivariance_residual(rest, noise(2, 7, rest.inputs), hidden, image).max()) < 1e-12
+    free = Network(generator_ties("plain", turns, 5, 12, 3)[1:], 2, torch.Generator().manual_seed(0), torch.float64)
+    if free.inputs % turns.group.order == 0:  # the same test on layers without ties
+        space = multiple(regular(turns.group), free.inputs // turns.group.order)
+        assert float(equivariance_residual(free, noise(2, 7, free.inputs), space, image).min()) > 0.1
+
+
+@pytest.mark.parametrize("turns", [*EXACT, Turns(Cyclic(8), 4)], ids=str)
+def test_invariant_discriminator_is_the_average(turns: Turns) -> None:
+    network = Network(discriminator_ties(turns, 9, 3), 2, torch.Generator().manual_seed(0), torch.float64)
+    x, labels = noise(2, 4, turns.dim), torch.tensor([[0, 1, 2, 2], [1, 1, 0, 2]])
+    plain = Discriminator("plain", turns, network, 3)
+    moved = turns.all(x)
+    average = torch.stack([plain(moved[:, :, g], labels) for g in range(turns.group.order)]).mean(0)
+    invariant = Discriminator("invariant", turns, network, 3)
+    torch.testing.assert_close(invariant(x, labels), average, atol=1e-12, rtol=0)
+    if turns.between is None:
+        torch.testing.assert_close(invariant(moved[:, :, -1], labels), average, atol=1e-12, rtol=0)
+        assert float((plain(moved[:, :, -1], labels) - plain(x, labels)).detach().abs().max()) > 1e-2
+
+
+@pytest.mark.parametrize("kind", GENERATORS)
+@pytest.mark.parametrize("turns", EXACT, ids=str)
+def test_parameters_are_matched(turns: Turns, kind: str) -> None:
+    game = Game(kind, "invariant", width=24)
+    actual = sum(p[0].numel() for p in make_network(kind, turns).parameters)
+    judge = (turns.dim + 3 + 1) * 24 + 25 * 24 + 25
+    assert free_parameters(generator_ties(kind, turns, 16, 24, 3)) == actual
+    assert game.parameters(turns, 3) == actual + judge
+    plain = Game(width=24).parameters(turns, 3)
+    assert 0.8 * plain < game.parameters(turns, 3) <= plain
+
+
+def make_network(kind: str, turns: Turns) -> Network:
+    return Network(generator_ties(kind, turns, 16, 24, 3), 1, torch.Generator().manual_seed(0))
+
+
+def test_players_are_told_the_class() -> None:
+    turns = EXACT[0]
+    generator = make_generator("plain", turns)
+    a, b = (generator.sample(torch.full((1, 8), label), 0) for label in (0, 1))
+    assert float((a - b).abs().amax()) > 1e-3
+    single = make_generator("plain", turns, classes=1)
+    assert single.network.inputs == single.latent == 5
+    assert generator.network.inputs == 8
+
+
+# --- games ---
+
+
+def parameters_of(played: object) -> list[Tensor]:
+    return [*played.generator.network.parameters, *played.latest.network.parameters,
+            *played.discriminator.network.parameters]  # fmt: skip
+
+
+def largest_gap(a: list[Tensor], b: list[Tensor]) -> float:
+    return max(float((x - y).detach().abs().max()) for x, y in zip(a, b, strict=True))
+
+
+@pytest.mark.parametrize("turns", EXACT[:2], ids=str)
+def test_the_double_smart_pair_is_the_collapsing_pair_plus_a_coin(turns: Turns) -> None:
+    base, sets = Game(width=10, batch=6, iterations=12, decay=0.9), small_sets()
+    ends = {
+        (g, d): parameters_of(play(replace(base, generator=g, discriminator=d), turns, sets))
+        for g in ("plain", "equivariant")
+        for d in ("plain", "invariant")
+    }
+    assert largest_gap(ends["plain", "invariant"], ends["equivariant", "invariant"]) < 1e-6
+    assert largest_gap(ends["plain", "plain"], ends["equivariant", "plain"]) > 1e-2
+
+
+def test_runs_do_not_touch_each_other() -> None:
+    turns, sets, game = EXACT[0], small_sets(), Game(discriminator="invariant", width=8, batch=5, iterations=5)
+    other = replace(sets, images=torch.cat([sets.images[:1], -sets.images[1:]]))
+    a, b = (parameters_of(play(game, turns, s)) for s in (sets, other))
+    assert all(torch.equal(x[0], y[0]) for x, y in zip(a, b, strict=True))
+    assert largest_gap(a, b) > 1e-3
+
+
+def test_first_step_follows_the_objective() -> None:
+    turns, sets, seed = EXACT[0], small_sets(runs=1), 4
+    game = Game(width=7, batch=5, iterations=1, rate=1e-3, penalty=0.7)
+    played = play(game, turns, sets, seed)
+    rng, coins = (torch.Generator().manual_seed(2 * seed + k) for k in range(2))
+    judge = Discriminator("plain", turns, Network(discriminator_ties(turns, 7, 3), 1, rng, torch.float64), 3)
+    ties = generator_ties("plain", turns, 16, 7, 3)
+    draw = Generator("plain", turns, Network(ties, 1, rng, torch.float64), 3)
+    real, labels = sets.batch(5, rng)
+    fake = draw(*draw.draw(labels, rng, coins), labels)
+    x = real.clone().requires_grad_(True)
+    a, b = judge(x, labels), judge(fake.detach(), labels)
+    loss = (torch.nn.functional.softplus(b.mean() - a) + torch.nn.functional.softplus(b - a.mean())).mean()
+    slope = torch.autograd.grad(judge(x, labels).sum(), x, create_graph=True)[0]
+    loss = loss + 0.7 * slope.square().sum(-1).mean() / 2
+    gradients = torch.autograd.grad(loss, judge.network.parameters)
+    for p, g, end in zip(judge.network.parameters, gradients, played.discriminator.network.parameters, strict=True):
+        torch.testing.assert_close(end.detach(), (p - 1e-3 * g / (g.abs() + 1e-8)).detach(), atol=1e-10, rtol=0)
+    assert game.rules() == replace(objective("relativistic"), penalty_weight=0.7)
+
+
+def test_moving_the_data_changes_nothing_if_every_image_is_symmetric() -> None:
+    turns, sets, game = EXACT[1], small_sets(), Game(width=8, batch=5, iterations=5)
+    flat = replace(sets, images=turns.all(sets.images).mean(-2))
+    for data, same in ((flat, True), (sets, False)):
+        a, b = (parameters_of(play(replace(game, augmented=moved), turns, data)) for moved in (False, True))
+        assert (largest_gap(a, b) < 1e-6) is same
+
+
+def test_average_of_the_generator() -> None:
+    turns, sets, game = EXACT[0], small_sets(), Game(width=8, batch=5, iterations=3, decay=0.0)
+    played = play(game, turns, sets)
+    pairs = zip(played.generator.network.parameters, played.latest.network.parameters, strict=True)
+    assert all(torch.equal(a, b.detach()) for a, b in pairs)
+
+
+def test_a_game_learns_where_the_ink_is() -> None:
+    image = torch.full((1, 16), -0.9)
+    image[0, 5] = 0.9
+    sets = pad_sets([(image, torch.zeros(1, dtype=torch.int64))])
+    labels = torch.zeros(1, 50, dtype=torch.int64)
+    plain = play(Game(width=16, iterations=150, batch=16), EXACT[0], sets).generator.sample(labels, 0)
+    assert float((plain.mean(1) - image).abs().max()) < 0.3
+    smart = play(Game("equivariant", "invariant", 16, iterations=150, batch=16), EXACT[0], sets)
+    drawn = smart.generator.sample(labels.expand(1, -1), 0)
+    orbit = EXACT[0].all(image)[0]
+    assert float((drawn[0, :, None] - orbit).abs().mean(-1).min(-1).values.max()) < 0.3
+    assert len(torch.unique((drawn[0, :, None] - orbit).abs().mean(-1).argmin(-1))) == 4
+
+
+@pytest.mark.parametrize("name", ["jsd", "wasserstein", "alpha"])
+def test_other_objectives_train(name: str) -> None:
+    game = Game("equivariant", "invariant", width=8, batch=5, iterations=4, objective=name)
+    played = play(game, EXACT[0], small_sets())
+    assert float(played.generator.sample(torch.zeros(1, 3, dtype=torch.int64), 0).abs().max()) <= 1
+
+
+# --- bad input ---
+
+
+@pytest.mark.parametrize(
+    ("settings", "word"),
+    [
+        ({"generator": "clever"}, "generator"),
+        ({"discriminator": "incomplete"}, "discriminator"),
+        ({"objective": "hinge"}, "objective"),
+        ({"width": 0}, "width"),
+        ({"iterations": 0}, "iterations"),
+        ({"rate": 0.0}, "rate"),
+        ({"penalty": -1.0}, "penalty"),
+        ({"decay": 1.5}, "decay"),
+    ],
+)
+def test_bad_games(settings: dict, word: str) -> None:
+    with pytest.raises(ValueError, match=word):
+        Game(**settings)
+
+
+@pytest.mark.parametrize(("group", "size", "channels"), [(Cyclic(3), 8, 1), (Cyclic(4), 1, 1), (Cyclic(4), 8, 0)])
+def test_bad_turns(group: FiniteGroup, size: int, channels: int) -> None:
+    with pytest.raises(ValueError, match=r"group|size|channels"):
+        Turns(group, size, channels)
+
+
+def test_bad_sets() -> None:
+    good = small_sets()
+    with pytest.raises(ValueError, match="labels"):
+        replace(good, labels=good.labels[:1])
+    with pytest.raises(ValueError, match="labels"):
+        replace(good, classes=2)
+    with pytest.raises(ValueError, match="counts"):
+        replace(good, counts=torch.tensor([0, 3]))
+    with pytest.raises(ValueError, match="images"):
+        replace(good, images=good.images * torch.nan)
+
+
+def test_bad_plays() -> None:
+    with pytest.raises(ValueError, match="16 values"):
+        play(Game(), EXACT[0], small_sets(dim=9))
+    with pytest.raises(ValueError, match="incomplete"):
+        play(Game("incomplete"), Turns(Cyclic(8), 4), small_sets())
+    with pytest.raises(ValueError, match="seed"):
+        play(Game(), EXACT[0], small_sets(), seed=-1)
+    with pytest.raises(ValueError, match="kind"):
+        generator_ties("clever", EXACT[0], 5, 12, 3)
+    with pytest.raises((FloatingPointError, ValueError), match=r"diverged|finite"):
+        play(Game(rate=1e300, iterations=4, width=8), EXACT[0], small_sets())

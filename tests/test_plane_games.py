@@ -1,0 +1,146 @@
+"""Games in the plane: pairing of runs, batching, symmetry after training, divergence, bad input."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from lib import plane_games
+from lib.actions import trivial
+from lib.mixtures import gaussian_mixture, squash, student_mixture
+from lib.plane_games import Game, Pairing, Settings, play
+from lib.plane_players import GENERATORS, equivariance_residual, noise_representation
+
+SMALL = Settings(seeds=2, samples=(60, 20), iterations=40, batch=20, generator_width=16, discriminator_width=16)
+PAIRINGS = [Pairing(g, d) for g in GENERATORS for d in ("plain", "averaged")]
+
+
+@pytest.fixture(scope="module")
+def games() -> dict[str, Game]:
+    return {str(g.pairing): g for g in play(replace(SMALL, frames=3), PAIRINGS, gaussian_mixture())}
+
+
+def end(game: Game) -> torch.Tensor:
+    return game.snapshots[-1]
+
+
+def test_pairings_see_the_same_data_and_noise(games: dict[str, Game]) -> None:
+    one, *others = games.values()
+    assert one.data.shape == (4, 60, 2)
+    assert torch.equal(
+        one.data[:2], one.data[2:]
+    )  # the same points for both sizes, of which the second uses the first 20
+    assert all(torch.equal(one.data, other.data) for other in others)
+    same = [games[f"plain/{d}"] for d in ("plain", "averaged")]
+    assert torch.equal(same[0].snapshots[0], same[1].snapshots[0])  # equal generators start equal
+    assert not torch.equal(end(same[0]), end(same[1]))
+
+
+def test_pairings_do_not_touch_one_another(games: dict[str, Game]) -> None:
+    few = replace(SMALL, iterations=5)
+    together = play(few, PAIRINGS, gaussian_mixture())[-2:]
+    for game in together:
+        alone = play(few, [game.pairing], gaussian_mixture())[0]
+        assert torch.allclose(end(alone), end(game), atol=1e-4)
+        assert not torch.allclose(end(alone), alone.snapshots[0], atol=1e-2)
+    assert alone.snapshots.shape == (2, 4, 150, 2)
+    assert games["plain/plain"].times == [0, 20, 40]
+
+
+def test_small_data_sets_are_respected() -> None:
+    batches = plane_games._Batches(SMALL, [Pairing("plain", "plain")] * 2, gaussian_mixture(), 8)
+    drawn = batches.real().unflatten(0, (2, 4))
+    assert torch.equal(drawn[0], drawn[1])
+    for run in range(4):
+        allowed = batches.data[run, : (60, 60, 20, 20)[run]]
+        found = (drawn[0, run][:, None] == allowed).all(-1)
+        assert bool(found.any(1).all())
+        assert int(found.sum()) == 20  # without repetition
+
+
+def test_turned_data_are_turned() -> None:
+    pairings = [Pairing("plain", "plain"), Pairing("plain", "plain", turned_data=True)]
+    batches = plane_games._Batches(replace(SMALL, seeds=40), pairings, gaussian_mixture(), 8)
+    plain, turned = batches.real().unflatten(0, (2, -1)).unbind()
+    which = (gaussian_mixture().sector(turned) - gaussian_mixture().sector(plain)) % 4
+    shares = torch.bincount(which.flatten()) / which.numel()
+    assert torch.allclose(plain.norm(dim=-1), turned.norm(dim=-1))
+    assert float((shares - 0.25).abs().max()) < 0.05
+
+
+def test_symmetry_survives_training(games: dict[str, Game]) -> None:
+    action = gaussian_mixture().representation
+    noise = torch.randn(4, 100, 8, generator=torch.Generator().manual_seed(5))
+    for game in games.values():
+        assert not bool(game.diverged.any())
+        generator = equivariance_residual(game.generator, noise, noise_representation(action.group, 2), action)
+        judge = equivariance_residual(game.discriminator, game.data, action, trivial(action.group))
+        assert (float(generator.max()) < 1e-5) == (game.pairing.generator == "equivariant")
+        assert (float(judge.max()) < 1e-5) == game.pairing.is_averaged
+        assert not torch.equal(game.untrained.parameters[0], game.generator.parameters[0])
+        assert not torch.equal(game.last.parameters[0], game.generator.parameters[0])
+
+
+@pytest.mark.parametrize("name", ["jsd", "kl", "wasserstein", "alpha", "relativistic"])
+def test_every_objective_moves_towards_the_law(name: str) -> None:
+    settings = Settings(seeds=2, iterations=120, objective=name, average=0.9)
+    game = play(settings, [Pairing("equivariant", "averaged")], gaussian_mixture())[0]
+    radius = game.snapshots.norm(dim=-1).mean((1, 2))
+    assert abs(float(radius[-1]) - 3) < abs(float(radius[0]) - 3)
+
+
+def test_squashed_games_are_played_in_squashed_coordinates() -> None:
+    law = student_mixture()
+    game = play(replace(SMALL, squashed=True), [Pairing("equivariant", "averaged")], law)[0]
+    points = game.draw(50, torch.Generator().manual_seed(0))
+    noise = torch.randn(4, 50, 8, generator=torch.Generator().manual_seed(0))
+    assert torch.allclose(squash(points), game.generator(noise), rtol=1e-3, atol=1e-4)
+    assert float(game.data.norm(dim=-1).max()) > 100  # heavy tails as they are
+
+
+def test_divergence_is_named_and_stays_in_its_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    few, pairing = replace(SMALL, iterations=5), Pairing("equivariant", "averaged")
+    untouched = end(play(few, [pairing], gaussian_mixture())[0])
+    players = plane_games._players
+
+    def broken(*arguments: object) -> tuple:
+        g, d = players(*arguments)
+        with torch.no_grad():
+            g.parameters[0][1] = float("inf")
+        return g, d
+
+    monkeypatch.setattr(plane_games, "_players", broken)
+    game = play(few, [pairing], gaussian_mixture())[0]
+    assert game.diverged.tolist() == [False, True, False, False]
+    assert torch.allclose(end(game)[[0, 2, 3]], untouched[[0, 2, 3]], atol=1e-4)
+
+
+def test_bad_input() -> None:
+    for name, value in (
+        ("seeds", 0),
+        ("iterations", 0),
+        ("batch", 1),
+        ("frames", 1),
+        ("generator_rate", -1.0),
+        ("discriminator_rate", float("nan")),
+        ("average", 1.0),
+        ("objective", "hinge"),
+        ("matched", "depth"),
+        ("samples", ()),
+        ("samples", (200, 1)),
+        ("seed", -1),
+    ):
+        with pytest.raises(ValueError, match=name):
+            Settings(**{name: value})
+    with pytest.raises(ValueError, match="batch"):
+        Settings(samples=(200, 20), batch=50)
+    with pytest.raises(TypeError, match="steps"):
+        Settings(steps=1.5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="generator"):
+        Pairing("smart", "plain")
+    with pytest.raises(ValueError, match="discriminator"):
+        Pairing("plain", "equivariant")
+    with pytest.raises(ValueError, match="pairings"):
+        play(SMALL, [], gaussian_mixture())
+    with pytest.raises(ValueError, match="multiple of 4"):
+        play(replace(SMALL, generator_width=18), [Pairing("equivariant", "plain")], gaussian_mixture())
