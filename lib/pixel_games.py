@@ -154,7 +154,8 @@ def play(game: Game, turns: Turns, sets: TrainingSets, seed: int = 0) -> Played:
     """Train both players on every training set at once, one step of Adam each in turn.
 
     Initial weights, batches and noise depend on ``seed`` and on the shapes only: pairings of one width differ in their
-    players and in nothing else. Group elements come from a random source of their own.
+    players and in nothing else, but for the incomplete generator, whose weights have other shapes. Group elements come
+    from a random source of their own.
 
     Parameters
     ----------

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from lib.learning_curves import Curve, equivalent_factor, factor_by_level, median_gap, paired_interval
+from lib.learning_curves import Curve, bootstrap, equivalent_factor, factor_by_level, median_gap, paired_interval
 
 SIZES = torch.tensor([10, 30, 100, 300, 1000])
 
@@ -32,10 +32,20 @@ def test_interval_covers_the_factor() -> None:
     inside = 0
     for seed in range(40):
         plain, smart = power_law(1.0, noise=0.15, seed=2 * seed), power_law(4.0, noise=0.15, seed=2 * seed + 1)
-        saving = equivalent_factor(plain, smart, resamples=300)
+        saving = equivalent_factor(plain, smart, resamples=2000)
         assert saving.low <= saving.value <= saving.high
         inside += saving.low <= 4 <= saving.high
-    assert inside >= 30  # percentile intervals over eight seeds are somewhat short
+    assert inside >= 35
+
+
+def test_interval_of_a_mean_is_as_long_as_students() -> None:
+    x = torch.randn(8, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    ours, students = bootstrap(lambda draws: x[draws].mean(-1), 8, 20000), paired_interval(x, torch.zeros(8))
+    assert math.isclose(ours.value, students.value)
+    assert math.isclose(ours.high - ours.low, students.high - students.low, rel_tol=0.1)
+    plain = x[torch.randint(8, (20000, 8), generator=torch.Generator().manual_seed(0))].mean(-1)
+    short = plain.quantile(0.975) - plain.quantile(0.025)
+    assert float(short) < 0.85 * (students.high - students.low)
 
 
 def test_nothing_is_extrapolated() -> None:
@@ -114,6 +124,8 @@ def test_bad_input() -> None:
         Curve(SIZES[:1], torch.ones(1, 2))
     with pytest.raises(ValueError, match="same seeds"):
         equivalent_factor(power_law(1.0), power_law(1.0, seeds=3))
+    with pytest.raises(ValueError, match="seeds"):
+        equivalent_factor(power_law(1.0, seeds=1), power_law(1.0, seeds=1))
     with pytest.raises(ValueError, match="resamples"):
         median_gap(one, one, resamples=0)
     with pytest.raises(ValueError, match="levels"):

@@ -161,7 +161,8 @@ class Plan:
     sizes : tuple of int
         Numbers of training images, increasing.
     seeds : int
-        Independent training sets of each size; the sets of one seed are nested.
+        Training sets of each size, each with its own moves, weights and batches; the sets of one seed are nested. Sets
+        of different seeds share images, and the largest may hold the same ones.
     game : Game
         What all pairings have in common.
     fakes, shown : int
@@ -227,7 +228,8 @@ def game_of(name: str, base: Game, order: int) -> Game:
     ----------
     name
         ``turned data`` moves every training image anew at each use; ``equal width`` divides the width by the order, so
-        that the |Σ| copies of γ₀ have as many hidden units together as one plain network (and far fewer parameters);
+        that the |Σ| copies of γ₀ have as many hidden units together as one plain network (and far fewer parameters; g₀
+        is narrowed alike, which is hard on the smart pair);
         ``equal work`` multiplies the width by the root of the order, so that a plain discriminator costs as many
         multiplications as an invariant one (and has more parameters).
     base

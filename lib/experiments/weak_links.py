@@ -21,7 +21,7 @@ from scipy.stats import t as student_t
 from torch import Tensor
 
 from lib.checks import check_choice, check_float, check_int
-from lib.divergences import w1_batch
+from lib.divergences import w1
 from lib.gan_objectives import gaussian_kernel, mmd_loss
 from lib.mixtures import Mixture, gaussian_mixture, squash, student_mixture
 from lib.plane_games import MATCHED, Game, Pairing, Settings, play
@@ -195,8 +195,8 @@ def _score(drawn: Tensor, truth: Tensor, target: Mixture) -> dict[str, Tensor]:
         return scores
     x, y = drawn[good], truth[good]
     seen = [squash(x), squash(y)] if _is_heavy(target) else [x, y]
-    scores["w1"][good] = w1_batch(*seen, no_group(target.dim))
-    scores["w1_invariant"][good] = w1_batch(*seen, linear(target.representation))
+    for name, action in (("w1", no_group(target.dim)), ("w1_invariant", linear(target.representation))):
+        scores[name][good] = x.new_tensor([w1(ours, true, action) for ours, true in zip(*seen, strict=True)])
     if _is_heavy(target):
         scores["mmd"][good] = mmd_loss(x, y, gaussian_kernel(BANDWIDTHS)).clamp_min(0).sqrt()
     scores["smallest_share"][good] = target.shares(x).amin(-1)

@@ -52,9 +52,9 @@ def law_test(game: Game, trained: bool, count: int = 800, permutations: int = 49
     permutations
         Of the test.
     seed
-        Source of noise, turns and permutations.
+        Source of noise, turns and permutations, others before training than after it.
     """
-    rng = torch.Generator().manual_seed(check_int("seed", seed, minimum=0))
+    rng = torch.Generator().manual_seed(2 * check_int("seed", seed, minimum=0) + trained)
     action = game.target.representation
     network = game.generator if trained else game.untrained
     source = noise_representation(action.group, game.settings.copies)
