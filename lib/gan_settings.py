@@ -34,9 +34,9 @@ class Settings:
     pairing : str
         Generator and discriminator, one of ``PAIRINGS``.
     group : str
-        Symmetry of the players that have one, a key of :data:`lib.planar_convolution.GROUPS`.
+        Symmetry of the players that have one, a key of ``lib.planar_convolution.GROUPS``.
     objective : str
-        One of :data:`lib.gan_objectives.NAMES`.
+        One of ``lib.gan_objectives.NAMES``.
     penalty_weight : float or None
         Weight of the gradient penalty; None: the objective's own.
     latent, classes : int

@@ -29,13 +29,13 @@ class Trained:
 
     Attributes
     ----------
-    settings : Settings
+    settings : lib.gan_settings.Settings
         Its settings.
-    generator : Generator
+    generator : lib.image_players.Generator
         With averaged weights, in evaluation mode: the one to sample from.
-    latest : Generator
+    latest : lib.image_players.Generator
         With the weights after the last step; not finite, perhaps, after a divergence.
-    discriminator : Discriminator
+    discriminator : lib.image_players.Discriminator
         After the last step.
     status : str
         "finished"; "stopped" when asked to; "diverged".

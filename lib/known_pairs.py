@@ -24,7 +24,7 @@ class Pair:
     ----------
     name : str
         What the pair is called.
-    quantiles : pair of callables
+    quantiles : tuple of callable
         Inverse distribution functions of Q and of P, from (0, 1) to the line.
     ratio : callable
         The density dQ/dP at points of the line where P lives.

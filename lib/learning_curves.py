@@ -32,7 +32,7 @@ def bootstrap(statistic: Callable[[Tensor], Tensor], seeds: int, resamples: int,
 
     Percentile intervals of few values are too short. The tails are therefore ``Φ(−√(n/(n−1)) t)`` with Student's
     two-sided 5 % point t for n − 1 degrees of freedom, so that the interval of a mean has the length of Student's
-    (Hesterberg 2015, "What teachers should know about the bootstrap", section 5.2). Not corrected for skewness; for a
+    (Hesterberg 2015, "What teachers should know about the bootstrap"). Not corrected for skewness; for a
     median of five seeds it is nearly their range.
 
     Parameters

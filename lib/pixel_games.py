@@ -137,11 +137,11 @@ class Played:
 
     Attributes
     ----------
-    generator : Generator
+    generator : lib.pixel_players.Generator
         With the running average of its parameters.
-    latest : Generator
+    latest : lib.pixel_players.Generator
         With the parameters of the last step.
-    discriminator : Discriminator
+    discriminator : lib.pixel_players.Discriminator
         As of the last step.
     """
 

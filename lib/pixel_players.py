@@ -114,7 +114,7 @@ class Generator:
         no σ, so that the layers respect the group and the law need not.
     turns : Turns
         The group on images.
-    network : Network
+    network : lib.plane_players.Network
         g₀: noise, then the class as a unit vector, to images.
     classes : int
         Number of classes; the network is told the class if there are at least two.
@@ -164,7 +164,7 @@ class Discriminator:
         ``plain`` or ``invariant``.
     turns : Turns
         The group on images.
-    network : Network
+    network : lib.plane_players.Network
         γ₀: image, then the class as a unit vector, to a score.
     classes : int
         Number of classes.

@@ -151,11 +151,11 @@ class Game:
     ----------
     pairing, settings, target
         What was played.
-    untrained, generator : Network
+    untrained, generator : lib.plane_players.Network
         Generators before training, and with the running mean of their weights after it.
-    last : Network
+    last : lib.plane_players.Network
         Generators as the last step left them.
-    judge : Network
+    judge : lib.plane_players.Network
         Networks of the discriminators as the last step left them.
     data : Tensor
         Training points, shape ``(runs, max(samples), dim)``; a run uses its first ``samples`` rows.

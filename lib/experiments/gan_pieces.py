@@ -75,7 +75,7 @@ class Plan:
         How many, and from which on. A seed draws images, angles, weights and noise; it is the same for all cases.
     match : str
         Symmetric players have as many "parameters" as the plain ones, or the same total "width".
-    training : Settings
+    training : lib.gan_settings.Settings
         Everything else; ``generator_channels`` and ``discriminator_channels`` are those of plain players.
     """
 
@@ -265,7 +265,7 @@ def _size_of(channels: int, player: torch.nn.Module) -> dict[str, int]:
 
 
 def moved(group: str, images: Tensor, rng: torch.Generator) -> Tensor:
-    """Return every image moved by a random element of a group of :data:`lib.planar_convolution.GROUPS`."""
+    """Return every image moved by a random element of a group of ``lib.planar_convolution.GROUPS``."""
     elements = GROUPS[group].elements()
     return act_on_images(group, elements[torch.randint(len(elements), (len(images),), generator=rng)], images)
 

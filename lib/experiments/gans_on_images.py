@@ -163,7 +163,7 @@ class Plan:
     seeds : int
         Training sets of each size, each with its own moves, weights and batches; the sets of one seed are nested. Sets
         of different seeds share images, and the largest may hold the same ones.
-    game : Game
+    game : lib.pixel_games.Game
         What all pairings have in common.
     fakes, shown : int
         Generated images to be judged, and to be kept, of every run.
@@ -195,7 +195,7 @@ class Scores:
 
     Attributes
     ----------
-    game : Game
+    game : lib.pixel_games.Game
         The pairing.
     parameters : int
         Free parameters of both players.

@@ -50,7 +50,7 @@ class Grid:
         Numbers of training images; hidden units per layer, at the largest size; steps of training.
     seeds, fakes : int
         As in :class:`lib.experiments.gans_on_images.Plan`.
-    game : Game
+    game : lib.pixel_games.Game
         Everything else; the average of the generator's parameters reaches back a fixed share of the training.
     """
 

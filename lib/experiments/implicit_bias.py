@@ -67,7 +67,7 @@ class MarginRun:
         1 − cos of the angle to the max-margin direction, after the continuation and before it.
     diagonal : float
         1 − cos for a trained *diagonal* network of two layers on the same images: the control.
-    trained : Trained
+    trained : lib.gradient_flow.Trained
         The flow.
     path : Tensor
         1 − cos along the flow, shape ``(steps,)``.
@@ -171,7 +171,7 @@ class BiasRun:
         The norm in which the predictor should be stationary.
     features, labels : Tensor
         The data, shapes ``(points, inputs)`` and ``(points,)``.
-    trained : Trained
+    trained : lib.gradient_flow.Trained
         The flow.
     form_a, form_p : float
         Residuals with the best multipliers and with the flow's own.

@@ -92,7 +92,7 @@ class NeuronPair:
 
     Attributes
     ----------
-    dense, steerable : Trained
+    dense, steerable : lib.gradient_flow.Trained
         The two ends.
     gap : Gap
         The angle between the two functions in L² of the circle.

@@ -131,7 +131,7 @@ class Comparison:
     ----------
     averaged, constrained : MaxMargin
         The largest margin on orbit averages, and the largest margin among invariant classifiers on the data.
-    steerable, augmented : Trained
+    steerable, augmented : lib.gradient_flow.Trained
         A steerable network trained on the data, and a fully connected one trained on transformed data.
     """
 

@@ -89,7 +89,7 @@ class Values:
         H(γ; Q, P) − weight · penalty at the trained γ, shape ``(pairs, seeds)``.
     unpenalised : Tensor
         H(γ; Q, P) alone, same shape.
-    network : Network
+    network : lib.plane_players.Network
         The best discriminators, one run for each pair and seed.
     """
 
