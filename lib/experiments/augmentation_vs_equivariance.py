@@ -24,6 +24,7 @@ import torch
 
 from lib import __version__
 from lib.checks import check_choice
+from lib.command_line import clear_errors, use_threads
 from lib.dynamics import History, Strategy, Task, train
 from lib.experiments.augmentation_drift import Drifts, Prediction, group_plan, panel_plan, predict_drift
 from lib.experiments.augmentation_tasks import PANELS, SCALES, SIZES, Sizes
@@ -175,11 +176,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name in ("samples", "batch", "side", "channels", "runs", "epochs", "passes"):
         parser.add_argument(f"--{name}", type=int, help="replaces the scale's number")
     given = parser.parse_args(arguments)
-    torch.set_num_threads(given.threads)
-    sizes = SIZES["groups" if given.panel in IMAGE_GROUPS else given.panel, given.scale]
-    names = ("samples", "batch", "side", "channels", "runs", "epochs", "passes")
-    sizes = replace(sizes, **{name: getattr(given, name) for name in names if getattr(given, name) is not None})
-    print(run_full_scale(given.panel, sizes, given.out, given.noise_batches, given.device))
+    with clear_errors(parser):
+        use_threads(given.threads)
+        sizes = SIZES["groups" if given.panel in IMAGE_GROUPS else given.panel, given.scale]
+        names = ("samples", "batch", "side", "channels", "runs", "epochs", "passes")
+        sizes = replace(sizes, **{name: getattr(given, name) for name in names if getattr(given, name) is not None})
+        print(run_full_scale(given.panel, sizes, given.out, given.noise_batches, given.device))
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from lib import ensemble_metrics as metrics
 from lib.checks import check_choice, check_int
+from lib.command_line import clear_errors
 from lib.datasets import cache_directory, mnist_test
 from lib.device import default_device
 from lib.ensemble_training import Course, Plan, run_key, train_ensemble
@@ -79,6 +80,8 @@ def run_case(
         The file.
     """
     case = CASES[check_choice("name", name, CASES)]
+    for what, count in (("members", members), ("block", block), ("workers", workers)):
+        check_int(what, count)
     course, table, labels = mnist_course(case, images, test)
     network = Network(size=28, support=case.support)
     plan = Plan(plan.epochs, plan.batch, plan.rate, plan.seed + case.seed, case.law, case.head, case.stream)
@@ -172,10 +175,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--checkpoints", type=Path, help="folder for checkpoints")
     parser.add_argument("--out", required=True, type=Path, help="folder for the table")
     given = parser.parse_args(arguments)
-    torch.set_num_threads(1)
-    plan = Plan(epochs=given.epochs, rate=given.rate)
-    where = (given.out, given.checkpoints, given.block, given.workers)
-    print(run_case(given.case, given.members, plan, given.images, given.test, *where))
+    with clear_errors(parser):
+        torch.set_num_threads(1)
+        plan = Plan(epochs=given.epochs, rate=given.rate)
+        where = (given.out, given.checkpoints, given.block, given.workers)
+        print(run_case(given.case, given.members, plan, given.images, given.test, *where))
 
 
 if __name__ == "__main__":

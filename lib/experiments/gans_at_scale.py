@@ -24,7 +24,7 @@ import numpy as np
 import torch
 
 from lib import __version__
-from lib.checks import check_int
+from lib.command_line import clear_errors, use_threads
 from lib.device import default_device
 from lib.experiments.gan_pieces import CASES, MATCHES, ROTATIONS, Case, Plan, classifier, real_scores, run_piece
 from lib.gan_objectives import NAMES
@@ -171,16 +171,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--name", default="", help="of the files; default DATA_SIZE_MATCH")
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args(arguments)
-    try:
+    with clear_errors(parser):
         plan = _plan(given)
-    except (TypeError, ValueError) as error:
-        parser.error(str(error))
-    torch.set_num_threads(given.threads)
-    print(run_grid(plan, given.out, given.checkpoints, given.device, not given.quiet, given.name))
+        use_threads(given.threads)
+        print(run_grid(plan, given.out, given.checkpoints, given.device, not given.quiet, given.name))
 
 
 def _plan(given: argparse.Namespace) -> Plan:
-    check_int("threads", given.threads)
     training = Settings(
         objective=given.objective,
         penalty_weight=given.penalty,

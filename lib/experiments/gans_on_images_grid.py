@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from lib.checks import check_choice, check_int
+from lib.command_line import clear_errors
 from lib.experiments.gans_on_images import (
     PAIRINGS,
     PLAIN,
@@ -167,8 +168,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--limit", type=int, help="run at most this many pieces")
     parser.add_argument("--seeds", type=int, default=Grid.seeds, help="training sets per size")
     options = parser.parse_args(arguments)
-    torch.set_num_threads(1)
-    run_grid(Grid(seeds=options.seeds), options.out, options.limit)
+    with clear_errors(parser):
+        torch.set_num_threads(1)
+        run_grid(Grid(seeds=options.seeds), options.out, options.limit)
 
 
 if __name__ == "__main__":

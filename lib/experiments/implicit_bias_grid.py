@@ -18,7 +18,8 @@ from typing import Any
 
 import torch
 
-from lib.checks import check_choice
+from lib.checks import check_choice, check_int
+from lib.command_line import clear_errors
 from lib.experiments.architecture_bias import FLOW as COARSE
 from lib.experiments.architecture_bias import ORDERS, compare_architectures, order_violations
 from lib.experiments.implicit_bias import (
@@ -60,9 +61,18 @@ def run_part(part: str, seeds: int, depths: Sequence[int], folder: str | Path) -
     -------
     Path
         The file.
+
+    Raises
+    ------
+    ValueError
+        An unknown part, or fewer than one seed or layer.
     """
+    check_choice("part", part, PARTS)
+    check_int("seeds", seeds)
+    for depth in depths:
+        check_int("depths", depth)
     began = time.process_time()
-    rows = PARTS[check_choice("part", part, PARTS)](seeds, depths)
+    rows = PARTS[part](seeds, depths)
     settings = {"seeds": seeds, "depths": list(depths), "scale": SCALE, "identifiable": IDENTIFIABLE}
     settings["integration"] = asdict(COARSE if part == "architectures" else FLOW)
     content = {"settings": settings} | circumstances() | {"seconds": time.process_time() - began} | rows
@@ -161,8 +171,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--depths", type=int, nargs="+", default=[2, 3])
     parser.add_argument("--out", required=True, type=Path, help="folder for the table")
     given = parser.parse_args(arguments)
-    torch.set_num_threads(1)
-    print(run_part(given.part, given.seeds, given.depths, given.out))
+    with clear_errors(parser):
+        torch.set_num_threads(1)
+        print(run_part(given.part, given.seeds, given.depths, given.out))
 
 
 if __name__ == "__main__":

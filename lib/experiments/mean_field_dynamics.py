@@ -26,6 +26,7 @@ from torch import Tensor
 
 from lib import __version__
 from lib.checks import check_choice, check_float, check_int
+from lib.command_line import clear_errors, use_threads
 from lib.experiments.mean_field_grid import Ends, Table, measure, train_networks
 from lib.mean_field_descent import TRAININGS, Descent
 from lib.stored import circumstances, write_whole
@@ -206,9 +207,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--schemes", nargs="+", choices=TRAININGS, default=list(TRAININGS))
     parser.add_argument("--threads", type=int, default=1)
     given = parser.parse_args(arguments)
-    torch.set_num_threads(given.threads)
-    for count in given.particles:
-        print(run_large(count, given.seeds, given.out, given.dtype, given.schemes))
+    with clear_errors(parser):
+        use_threads(given.threads)
+        for count in given.particles:
+            print(run_large(count, given.seeds, given.out, given.dtype, given.schemes))
 
 
 if __name__ == "__main__":

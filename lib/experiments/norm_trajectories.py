@@ -23,6 +23,7 @@ from torch import Tensor
 
 from lib.actions import motions, pixels, translations
 from lib.checks import check_choice, check_float, check_int, check_tensor
+from lib.command_line import clear_errors, use_threads
 from lib.data import digits
 from lib.datasets import mnist_test
 from lib.fourier import GroupFourier, schatten_norm
@@ -359,9 +360,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name in names:
         parser.add_argument(f"--{name}", type=int, help="replaces the scale's number")
     given = parser.parse_args(arguments)
-    torch.set_num_threads(given.threads)
-    changes = {name: getattr(given, name) for name in names if getattr(given, name) is not None}
-    print(store(measure_norms(replace(SCALES[given.scale], **changes)), given.out))
+    with clear_errors(parser):
+        use_threads(given.threads)
+        changes = {name: getattr(given, name) for name in names if getattr(given, name) is not None}
+        print(store(measure_norms(replace(SCALES[given.scale], **changes)), given.out))
 
 
 if __name__ == "__main__":

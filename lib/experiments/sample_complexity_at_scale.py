@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from lib import __version__
 from lib.checks import check_choice, check_float, check_int
+from lib.command_line import clear_errors, use_threads
 from lib.device import default_device
 from lib.experiments import sample_complexity as transport
 from lib.experiments import symmetric_images as images
@@ -340,9 +340,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--largest", type=int, default=2048, help="largest sample size (default: 2048)")
     parser.add_argument("--threads", type=int, default=1)
     given = parser.parse_args(arguments)
-    torch.set_num_threads(given.threads)
-    for part in given.parts:
-        print(run_part(part, given.out, Scale(given.share, given.largest)))
+    with clear_errors(parser):
+        use_threads(given.threads)
+        for part in given.parts:
+            print(run_part(part, given.out, Scale(given.share, given.largest)))
 
 
 if __name__ == "__main__":

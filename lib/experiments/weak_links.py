@@ -21,6 +21,7 @@ from scipy.stats import t as student_t
 from torch import Tensor
 
 from lib.checks import check_choice, check_float, check_int
+from lib.command_line import clear_errors
 from lib.divergences import w1
 from lib.gan_objectives import gaussian_kernel, mmd_loss
 from lib.mixtures import Mixture, gaussian_mixture, squash, student_mixture
@@ -293,12 +294,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--objective", default=Settings.objective)
     parser.add_argument("--points", type=int, default=500, help="generated points that are scored")
     given = parser.parse_args(arguments)
-    torch.set_num_threads(1)
-    batch = min(Settings.batch, *given.samples)
-    common = Settings(given.seeds, tuple(given.samples), given.iterations, batch, objective=given.objective)
-    pieces = grid(common, given.points)
-    for name in given.pieces or pieces:
-        run_piece(pieces[check_choice("pieces", name, pieces)], given.out / f"weak_links_{name}.json")
+    with clear_errors(parser):
+        torch.set_num_threads(1)
+        batch = min(Settings.batch, *given.samples)
+        common = Settings(given.seeds, tuple(given.samples), given.iterations, batch, objective=given.objective)
+        pieces = grid(common, given.points)
+        for name in given.pieces or pieces:
+            run_piece(pieces[check_choice("pieces", name, pieces)], given.out / f"weak_links_{name}.json")
 
 
 if __name__ == "__main__":
