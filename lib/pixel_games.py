@@ -228,7 +228,8 @@ def _step(
                 fake = drawing(*noise, labels)
             loss = rules.discriminator_loss(lambda x, y=labels: judging(x, y), real, fake, rng)
         else:
-            scores = judging(real, labels).detach() if rules.relative else None
+            with torch.no_grad():
+                scores = judging(real, labels) if rules.relative else None
             loss = rules.generator_loss(scores, judging(drawing(*noise, labels), labels))
         parameters = player.network.parameters
         for p, slope in zip(parameters, torch.autograd.grad(loss.sum(), parameters), strict=True):
