@@ -150,7 +150,7 @@ def test_the_grid_is_stored_and_resumed(tmp_path: Path) -> None:
         chapter.run_piece(Piece(piece.law, piece.weights, replace(small, iterations=6)), path)
 
 
-def test_command_line(tmp_path: Path) -> None:
+def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     call = [
         "--out",
         str(tmp_path),
@@ -165,8 +165,9 @@ def test_command_line(tmp_path: Path) -> None:
     ]
     chapter.main([*call, "--points", "60"])
     assert (tmp_path / "weak_links_gaussian_width.json").exists()
-    with pytest.raises(ValueError, match="pieces"):
+    with pytest.raises(SystemExit):
         chapter.main(["--out", str(tmp_path), "--pieces", "nothing"])
+    assert "error: pieces must be one of" in capsys.readouterr().err
 
 
 def test_bad_input(played: Contest) -> None:
