@@ -7,19 +7,17 @@ out the symmetrised cloud of full size, which takes ten seconds and three gigaby
 from __future__ import annotations
 
 import argparse
-import json
 import platform
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from rows import Row
+from rows import Row, report
 
 from lib.divergences import w1, w1_symmetrised
 from lib.experiments.symmetric_mmd import WIDTHS, ring
@@ -92,18 +90,8 @@ def main() -> int:
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     machine = f"{platform.machine()}, {torch.get_num_threads()} thread(s), torch {torch.__version__}"
-    print(f"Divergences under a group on {machine}")
-    rows, section = [], ""
-    for part in (transport, kernels):
-        for row in part(arguments.quick):
-            if row.section != section:
-                section = row.section
-                print(f"\n{section}")
-            print(row, flush=True)
-            rows.append(row)
-    if arguments.json:
-        arguments.json.write_text(json.dumps({"machine": machine, "rows": [asdict(r) for r in rows]}, indent=1) + "\n")
-    return int(any(row.holds is False for row in rows))
+    rows = (row for part in (transport, kernels) for row in part(arguments.quick))
+    return report("Divergences under a group", machine, rows, arguments.json)
 
 
 if __name__ == "__main__":

@@ -8,14 +8,12 @@ dense layers.
 from __future__ import annotations
 
 import argparse
-import json
 import platform
 import resource
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +23,7 @@ from torch.nn.functional import binary_cross_entropy, cross_entropy, layer_norm,
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from rows import Row
+from rows import Row, report
 
 from lib.dynamics import EQUIVARIANT, NOMINAL, Task, augmented, train
 from lib.experiments.augmentation_tasks import SIZES, haar_law, panel_task
@@ -215,18 +213,8 @@ def main() -> int:
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     machine = f"{platform.machine()}, {torch.get_num_threads()} thread(s), torch {torch.__version__}"
-    print(f"Training dynamics on {machine}")
-    rows, section = [], ""
-    for part in (memory, graphs, translations):
-        for row in part(arguments.quick):
-            if row.section != section:
-                section = row.section
-                print(f"\n{section}")
-            print(row, flush=True)
-            rows.append(row)
-    if arguments.json:
-        arguments.json.write_text(json.dumps({"machine": machine, "rows": [asdict(r) for r in rows]}, indent=1) + "\n")
-    return int(any(row.holds is False for row in rows))
+    rows = (row for part in (memory, graphs, translations) for row in part(arguments.quick))
+    return report("Training dynamics", machine, rows, arguments.json)
 
 
 if __name__ == "__main__":

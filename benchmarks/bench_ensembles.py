@@ -8,14 +8,12 @@ with batches of 32 that turns the images one by one.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -26,7 +24,7 @@ from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from rows import Row
+from rows import Row, report
 
 from lib.ensemble_training import Course, Plan, loss_gradient, train_ensemble
 from lib.ensembles import Network, draw_members, rotate_images
@@ -152,19 +150,10 @@ def main() -> int:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     machine = f"{platform.machine()}, {torch.get_num_threads()} thread(s), torch {torch.__version__}"
-    print(f"Ensembles on {machine}")
     part = 4 if arguments.quick else 1
-    rows, section = [], ""
-    for size, count, members in ((8, 1200, (4, 64 // part)), (28, 2000 // part, (2, 8))):
-        for row in ensembles(size, count, members, arguments.processes):
-            if row.section != section:
-                section = row.section
-                print(f"\n{section}")
-            print(row, flush=True)
-            rows.append(row)
-    if arguments.json:
-        arguments.json.write_text(json.dumps({"machine": machine, "rows": [asdict(r) for r in rows]}, indent=1) + "\n")
-    return int(any(row.holds is False for row in rows))
+    sizes = ((8, 1200, (4, 64 // part)), (28, 2000 // part, (2, 8)))
+    rows = (row for size in sizes for row in ensembles(*size, arguments.processes))
+    return report("Ensembles", machine, rows, arguments.json)
 
 
 if __name__ == "__main__":

@@ -9,14 +9,12 @@ process of its own, so that its peak of memory is its own.
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import platform
 import resource
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -24,7 +22,7 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from rows import Row
+from rows import Row, report
 
 from lib.actions import motions
 from lib.group_convolution import GroupConvolution
@@ -99,15 +97,9 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="a batch of 2 instead of 32 at order 6272")
     arguments = parser.parse_args()
     machine = f"{platform.machine()}, {arguments.threads} thread(s), torch {torch.__version__}"
-    print(f"Group convolution on {machine}")
-    rows = []
-    for size, batch, bars in ((8, 32, False), (28, 2 if arguments.quick else 32, not arguments.quick)):
-        part = compare(size, batch, arguments.threads, bars)
-        print("", part[0].section, *part, sep="\n", flush=True)
-        rows += part
-    if arguments.json:
-        arguments.json.write_text(json.dumps({"machine": machine, "rows": [asdict(r) for r in rows]}, indent=1) + "\n")
-    return int(any(row.holds is False for row in rows))
+    sizes = ((8, 32, False), (28, 2 if arguments.quick else 32, not arguments.quick))
+    rows = (row for size, batch, bars in sizes for row in compare(size, batch, arguments.threads, bars))
+    return report("Group convolution", machine, rows, arguments.json)
 
 
 if __name__ == "__main__":

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import platform
 import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -17,7 +15,7 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.rows import Row
+from benchmarks.rows import Row, report
 from lib.experiments.mean_field_source import NETWORKS, source_unit, starts, teacher
 from lib.mean_field import SCHEMES
 from lib.mean_field_descent import Descent, TeacherData, train
@@ -123,18 +121,13 @@ def main() -> int:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     machine = f"{platform.machine()}, {arguments.workers} worker(s) of one thread, torch {torch.__version__}"
-    print(f"Mean-field training on {machine}")
-    rows, section = [], ""
-    for particles, bar in ((20, None), (100, 15.0), *(((1000, 600.0),) if arguments.large else ())):
-        for row in compare(particles, arguments.quick or particles == 1000, arguments.workers, bar):
-            if row.section != section:
-                section = row.section
-                print(f"\n{section}")
-            print(row, flush=True)
-            rows.append(row)
-    if arguments.json:
-        arguments.json.write_text(json.dumps({"machine": machine, "rows": [asdict(r) for r in rows]}, indent=1) + "\n")
-    return int(any(row.holds is False for row in rows))
+    sizes = ((20, None), (100, 15.0), *(((1000, 600.0),) if arguments.large else ()))
+    rows = (
+        row
+        for particles, bar in sizes
+        for row in compare(particles, arguments.quick or particles == 1000, arguments.workers, bar)
+    )
+    return report("Mean-field training", machine, rows, arguments.json)
 
 
 if __name__ == "__main__":

@@ -9,12 +9,11 @@ the bar. The same for whole players of equal width. Times are the process's own 
 from __future__ import annotations
 
 import argparse
-import json
 import platform
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -23,7 +22,7 @@ from torch import nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from rows import Row
+from rows import Row, report
 
 from lib.image_players import Discriminator, Generator
 from lib.planar_convolution import GROUPS, PlanarConv2d
@@ -130,16 +129,12 @@ def main() -> int:
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     machine = f"{platform.machine()}, {arguments.threads} thread(s), torch {torch.__version__}"
-    print(f"Planar convolution on {machine}")
     budget = 0.5 if arguments.quick else 2.5
-    parts = [compare_layers(*shape, budget) for shape in SHAPES]
-    parts.append(compare_players(16, 28, 64, budget))
-    for part in parts:
-        print("", part[0].section, *part, sep="\n", flush=True)
-    rows = [row for part in parts for row in part]
-    if arguments.json:
-        arguments.json.write_text(json.dumps({"machine": machine, "rows": [asdict(r) for r in rows]}, indent=1) + "\n")
-    return int(any(row.holds is False for row in rows))
+    parts = [
+        *(partial(compare_layers, *shape, budget) for shape in SHAPES),
+        partial(compare_players, 16, 28, 64, budget),
+    ]
+    return report("Planar convolution", machine, (row for part in parts for row in part()), arguments.json)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +23,7 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from rows import Row
+from rows import Row, report
 
 from lib.actions import natural, pixels, regular, translations
 from lib.groups import Alternating, Cyclic, Dihedral, DirectProduct, Symmetric
@@ -228,21 +227,14 @@ def main() -> int:
     torch.set_num_threads(arguments.threads)
     python = arguments.emlp_python or (sys.executable if importlib.util.find_spec("emlp") else "")
     machine = f"{platform.machine()}, {torch.get_num_threads()} thread(s), torch {torch.__version__}"
-    print(f"Haar projections on {machine}; best of several runs")
-    rows, quick, section = [], arguments.quick, ""
+    quick = arguments.quick
     parts = [bars, cost_in_group, lambda: naive_sum(quick), cost_in_entries, five_routes]
-    for part in [*parts, lambda: dense_null_space(quick), lambda: against_emlp(python, quick)]:
-        for row in part():
-            if row.section != section:
-                section = row.section
-                print(f"\n{section}")
-            print(row, flush=True)
-            rows.append(row)
+    parts += [lambda: dense_null_space(quick), lambda: against_emlp(python, quick)]
+    title = "Haar projections, best of several runs,"
+    missed = report(title, machine, (row for part in parts for row in part()), arguments.json)
     if not python:
         print("\nemlp\nabsent: not compared (pip install 'symmetry-measured[benchmarks]', or --emlp-python)")
-    if arguments.json:
-        arguments.json.write_text(json.dumps({"machine": machine, "rows": [asdict(r) for r in rows]}, indent=1) + "\n")
-    return int(any(row.holds is False for row in rows))
+    return missed
 
 
 if __name__ == "__main__":

@@ -7,20 +7,18 @@ points. The notebook does nothing but note when it begins and ends; one worker e
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 
 import nbformat
 import pandas as pd
-from rows import Row
+from rows import Row, report
 
 ROOT = Path(__file__).resolve().parent.parent
 PARAMETERS = "n: int = 0\n"
@@ -74,17 +72,9 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="fewer points")
     arguments = parser.parse_args()
     machine = f"{platform.machine()}, {os.cpu_count()} CPU(s), load {os.getloadavg()[0]:.1f}"
-    print(f"Sweeps on {machine}")
-    rows = []
-    for cells in (0,) if arguments.quick else (0, 60):
-        section = measure(4 if arguments.quick else 10, cells)
-        print(f"\n{section[0].section}")
-        for row in section:
-            print(row, flush=True)
-        rows += section
-    if arguments.json:
-        arguments.json.write_text(json.dumps({"machine": machine, "rows": [asdict(r) for r in rows]}, indent=1) + "\n")
-    return int(any(row.holds is False for row in rows))
+    sizes = (0,) if arguments.quick else (0, 60)
+    rows = (row for cells in sizes for row in measure(4 if arguments.quick else 10, cells))
+    return report("Sweeps", machine, rows, arguments.json)
 
 
 if __name__ == "__main__":

@@ -21,13 +21,24 @@ def default_device() -> torch.device:
     wanted = os.environ.get(VARIABLE, "").strip()
     if not wanted:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return usable_device(VARIABLE, wanted)
+
+
+def usable_device(name: str, device: torch.device | str) -> torch.device:
+    """Return a device after a tensor has been made on it and read back; ``name`` is the argument in the message.
+
+    Raises
+    ------
+    ValueError
+        There is no such device, or this machine or this build of PyTorch cannot use it.
+    """
     try:
-        device = torch.device(wanted)
-        torch.empty(1, device=device).cpu()
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        place = torch.device(device)
+        torch.empty(1, device=place).cpu()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:  # which one depends on the build of PyTorch
         reason = str(error).splitlines()[0]
-        raise ValueError(f"{VARIABLE} must name a device of this machine, got {wanted!r}: {reason}") from None
-    return device
+        raise ValueError(f"{name} must name a device of this machine, got {str(device)!r}: {reason}") from None
+    return place
 
 
 def describe_device(device: torch.device | str) -> str:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from lib.device import usable_device
 from lib.gan_settings import Settings, check_data
 from lib.gan_state import Divergence, Run, read_checkpoint
 from lib.image_players import Discriminator, Generator
@@ -104,7 +105,7 @@ def train(
         Bad input; a checkpoint that is incomplete, or of other settings, data or another kind of device.
     """
     x, y = check_data(settings, images, labels)
-    run = Run(settings, x, y, _check_device(device))
+    run = Run(settings, x, y, usable_device("device", device))
     path = None if checkpoint is None else Path(checkpoint)
     if path is not None and path.exists():
         run.restore(read_checkpoint(path), path)
@@ -144,13 +145,3 @@ def _result(run: Run) -> Trained:
     players = (run.average, run.generator, run.discriminator)
     how = (run.status, run.message, run.iteration)
     return Trained(run.settings, *players, *how, history, dict(run.samples), run.seconds)
-
-
-def _check_device(device: torch.device | str) -> torch.device:
-    try:
-        place = torch.device(device)
-        torch.empty(1, device=place)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0]
-        raise ValueError(f"device must be a device of this machine, got {str(device)!r}: {reason}") from None
-    return place

@@ -375,7 +375,7 @@ def test_data_name_what_is_wrong(images: Any, labels: Any, error: type[Exception
 
 
 def test_a_device_that_is_not_there_is_named() -> None:
-    with pytest.raises(ValueError, match="device must be a device of this machine, got 'abacus'"):
+    with pytest.raises(ValueError, match="device must name a device of this machine, got 'abacus'"):
         play(device="abacus")
 
 
