@@ -120,6 +120,25 @@ class TestOnePoint:
         (record,) = execute(load_specification(specification), Store(tmp_path / "out"))
         assert (record["state"], record["attempts"]) == ("finished", 2)
 
+    @pytest.mark.parametrize(("deaths", "state"), [(2, "finished"), (3, "failed")])
+    def test_a_kernel_that_dies_before_its_first_word(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deaths: int, state: str
+    ) -> None:
+        """Its ports were taken by another program: no cell has run, and the point begins again, but not for ever."""
+        import papermill
+
+        left, execute_notebook = [None] * deaths, papermill.execute_notebook
+
+        def dies(*arguments: Any, **options: Any) -> Any:
+            if left:
+                left.pop()
+                raise RuntimeError("Kernel died before replying to kernel_info")
+            return execute_notebook(*arguments, **options)
+
+        monkeypatch.setattr(papermill, "execute_notebook", dies)
+        (record,) = execute(load_specification(make_specification(tmp_path)), Store(tmp_path / "out"))
+        assert (record["state"], record["attempts"], left) == (state, 1, [])
+
     def test_a_finished_point_is_never_run_again_and_a_failed_one_is(self, tmp_path: Path) -> None:
         mark = tmp_path / "mark"
         sweep = load_specification(make_specification(tmp_path, parameters={"mode": "once", "place": str(mark)}))

@@ -21,6 +21,7 @@ from lib.sweep.specification import Point
 from lib.sweep.store import Store, code_digest
 
 _VERSIONS = ("torch", "numpy")
+_STARTS = 3
 
 
 @dataclass(frozen=True)
@@ -71,23 +72,12 @@ def execute_point(task: Task) -> dict[str, Any]:
 def _attempt(task: Task, output: Path) -> dict[str, Any]:
     """Execute the notebook once; return state, error, numbers, seconds, device and versions."""
     with quick_import():
-        from papermill import execute_notebook
         from papermill.exceptions import PapermillExecutionError
-
-    from lib.notebooks import own_kernel_manager
 
     start = time.monotonic()
     error, numbers = None, {}
     try:
-        notebook = execute_notebook(
-            braces(task.notebook),
-            braces(output),
-            task.point.parameters,
-            cwd=str(task.notebook.parent),
-            progress_bar=False,
-            kernel_manager_class=own_kernel_manager(),
-            timeout_func=_deadline(task.limit),
-        )
+        notebook = _execute(task, output)
         if task.code is not None and code_digest(task.notebook) != task.code:
             raise RuntimeError("the notebook or a module that it imports is not what the sweep began with")
         numbers = read_numbers(notebook)
@@ -98,6 +88,33 @@ def _attempt(task: Task, output: Path) -> dict[str, Any]:
     seconds = round(time.monotonic() - start, 3)
     state = "failed" if error else "finished"
     return {"state": state, "error": error, "numbers": numbers, "seconds": seconds} | _circumstances()
+
+
+def _execute(task: Task, output: Path) -> Any:
+    """Execute the notebook; begin again if the kernel dies before its first word, as it does when a port is lost.
+
+    A kernel's ports are chosen first and bound later, and another program may take one in between.
+    """
+    with quick_import():
+        from papermill import execute_notebook
+
+    from lib.notebooks import own_kernel_manager
+
+    deadline, manager = _deadline(task.limit), own_kernel_manager()
+    for starts_left in reversed(range(_STARTS)):
+        try:
+            return execute_notebook(
+                braces(task.notebook),
+                braces(output),
+                task.point.parameters,
+                cwd=str(task.notebook.parent),
+                progress_bar=False,
+                kernel_manager_class=manager,
+                timeout_func=deadline,
+            )
+        except RuntimeError as problem:
+            if not starts_left or "kernel_info" not in str(problem):
+                raise
 
 
 def read_numbers(notebook: Any) -> dict[str, float]:
