@@ -114,13 +114,14 @@ class Objective:
         discriminator, real, fake, generator, event_dims
             As for :func:`gradient_penalty`; no gradient reaches the generator of ``fake``.
         """
-        fake = fake.detach()
-        loss = -self.value(discriminator(real), discriminator(fake))
+        real, fake = real.detach(), fake.detach()
         if self.penalty is None:
-            return loss
-        return loss + self.penalty_weight * gradient_penalty(
-            discriminator, real, fake, self.penalty, generator, event_dims
-        )
+            return -self.value(discriminator(real), discriminator(fake))
+        points = _penalty_points(real, fake, self.penalty, generator, event_dims)
+        scores = discriminator(points)
+        at_real = scores if self.penalty == "real" else discriminator(real)
+        loss = -self.value(at_real, discriminator(fake))
+        return loss + self.penalty_weight * _slope_penalty(scores, points, self.penalty, event_dims)
 
     def _compared(self, real: Tensor, fake: Tensor) -> tuple[Tensor, Tensor]:
         _scores("real_scores", real)
@@ -231,6 +232,14 @@ def gradient_penalty(
         Points that are no tensors, not finite or of different shapes; an unknown kind.
     """
     check_callable("discriminator", discriminator)
+    points = _penalty_points(real, fake, kind, generator, event_dims)
+    return _slope_penalty(discriminator(points), points, kind, event_dims)
+
+
+def _penalty_points(
+    real: Tensor, fake: Tensor, kind: str, generator: torch.Generator | None, event_dims: int
+) -> Tensor:
+    """Return the points at which a penalty looks at the slope, leaves that ask for a gradient."""
     check_choice("kind", kind, PENALTIES)
     check_tensor("real", real, (None,) * (check_int("event_dims", event_dims) + 1), inexact=True)
     points = real.detach()
@@ -241,8 +250,12 @@ def gradient_penalty(
         shape = real.shape[: real.ndim - event_dims] + (1,) * event_dims
         share = torch.rand(shape, generator=generator, dtype=real.dtype, device=real.device)
         points = points + share * (fake.detach() - points)
-    points = points.clone().requires_grad_(True)
-    slope = torch.autograd.grad(discriminator(points).sum(), points, create_graph=True)[0].flatten(-event_dims)
+    return points.clone().requires_grad_(True)
+
+
+def _slope_penalty(scores: Tensor, points: Tensor, kind: str, event_dims: int) -> Tensor:
+    """Return the penalty from the scores of points, one value per run."""
+    slope = torch.autograd.grad(scores.sum(), points, create_graph=True)[0].flatten(-event_dims)
     if kind == "two_sided":
         return (torch.linalg.vector_norm(slope, dim=-1) - 1).square().mean(-1)
     squares = slope.square().sum(-1)

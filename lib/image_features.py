@@ -19,7 +19,7 @@ from lib.checks import check_choice, check_float, check_int
 from lib.image_sets import LabelledImages, check_images, digit_images, mnist_images, rotate_images, tissue_images
 
 ANGLES = ("grid", "any")
-_CHUNK = 4096  # images per pass
+_CHUNK = 512  # images per pass
 
 
 @dataclass(frozen=True)
@@ -98,10 +98,12 @@ class FeatureNetwork(nn.Module):
         for layer in (self.first, self.second, self.dense, self.head):
             nn.init.kaiming_normal_(layer.weight, nonlinearity="relu", generator=generator)
             nn.init.zeros_(layer.bias)
+        self.to(memory_format=torch.channels_last)  # small convolutions are several times faster
 
     def features(self, images: Tensor) -> Tensor:
         """Return features ``(n, d)``, before the last ReLU, of images ``(n, c, size, size)``."""
-        x = functional.max_pool2d(functional.relu(self.first(images)), 2)
+        x = images.contiguous(memory_format=torch.channels_last)
+        x = functional.max_pool2d(functional.relu(self.first(x)), 2)
         return self.dense(functional.max_pool2d(functional.relu(self.second(x)), 2).flatten(1))
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
@@ -179,7 +181,7 @@ def train_classifier(train: LabelledImages, test: LabelledImages, settings: Feat
     network = FeatureNetwork(*shape, classes, settings)
     generator = torch.Generator().manual_seed(settings.seed + 1)
     steps = settings.epochs * len(range(0, count, settings.batch))
-    optimiser = torch.optim.Adam(network.parameters(), settings.rate)
+    optimiser = torch.optim.Adam(network.parameters(), settings.rate, fused=True)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, settings.rate, total_steps=steps)
     for _ in range(settings.epochs):
         for chosen in torch.randperm(count, generator=generator).split(settings.batch):

@@ -179,7 +179,9 @@ def play(game: Game, turns: Turns, sets: TrainingSets, seed: int = 0) -> Played:
         raise ValueError(f"sets must hold images of {turns.dim} values, got {sets.images.shape[-1]}")
     rng, coins = (torch.Generator().manual_seed(2 * check_int("seed", seed, minimum=0) + k) for k in range(2))
     drawing, judging = _players(game, turns, sets, rng)
-    optimisers = [torch.optim.Adam(p.network.parameters, game.rate, betas=(0.0, 0.9)) for p in (drawing, judging)]
+    optimisers = [
+        torch.optim.Adam(p.network.parameters, game.rate, betas=(0.0, 0.9), fused=True) for p in (drawing, judging)
+    ]
     average = [p.detach().clone() for p in drawing.network.parameters]
     rules = game.rules()
     for step in range(game.iterations):

@@ -75,8 +75,9 @@ class Turns:
 
     def all(self, images: Tensor) -> Tensor:
         """Return every image moved by every element, shape ``(..., |G|, p)`` from ``(..., p)``."""
-        parts = self._fine(images)
-        moved = parts.index_select(-1, self.sources.flatten().to(images.device)).unflatten(-1, self.sources.shape)
+        parts = self._fine(images)[..., None, :]
+        sources = self.sources.to(images.device).expand(*parts.shape[:-2], -1, -1)
+        moved = parts.expand(sources.shape).gather(-1, sources)  # faster than index_select
         return moved.transpose(-3, -2).flatten(-3, -2)  # from (..., fine, exact, p)
 
     def each(self, images: Tensor, which: Tensor) -> Tensor:

@@ -247,7 +247,21 @@ def test_discriminator_loss_is_minus_value_plus_penalty() -> None:
             value = {"two_sided": (square**0.5 - 1) ** 2, "one_sided": square - 1, "real": square / 2}
             expected = expected + rule.penalty_weight * value[rule.penalty]
         assert torch.allclose(loss, expected)
-        assert not loss.requires_grad  # nothing flows to the generator
+        reached = torch.autograd.grad(loss.sum(), y, allow_unused=True) if loss.requires_grad else (None,)
+        assert reached == (None,)  # nothing flows to the generator
+
+
+def test_a_penalty_at_real_points_shares_their_scores() -> None:
+    calls = []
+
+    def counted(x: Tensor) -> Tensor:
+        calls.append(x)
+        return x.square().sum(-1)
+
+    for name, evaluations in (("jsd", 2), ("relativistic", 2), ("wasserstein", 3)):
+        calls.clear()
+        objective(name).discriminator_loss(counted, normal(4, 2), normal(4, 2, seed=1), None)
+        assert len(calls) == evaluations
 
 
 @pytest.mark.parametrize(("kind", "slope"), [("two_sided", 1 + 1 / 20), ("one_sided", 1.0)])
