@@ -24,8 +24,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from rows import Row, report
 
-from lib.image_players import Discriminator, Generator
-from lib.planar_convolution import GROUPS, PlanarConv2d
+from lib.gans.image_players import Discriminator, Generator
+from lib.gans.planar_convolution import GROUPS, PlanarConv2d
 
 SHAPES = ((32, 28, 64), (64, 14, 64), (64, 7, 64), (32, 7, 256))  # batch, size, channels in total
 BAR = 1.1

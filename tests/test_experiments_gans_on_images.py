@@ -11,11 +11,11 @@ import torch
 from lib.experiments import gans_on_images as chapter
 from lib.experiments import gans_on_images_grid as stored
 from lib.experiments.gans_on_images import PLAIN, SMART, Plan, Scores, Task
+from lib.gans.pixel_games import Game, play
+from lib.gans.pixel_players import Turns
 from lib.groups import Cyclic, Dihedral
-from lib.image_sets import darkest_side
+from lib.images.sets import darkest_side
 from lib.learning_curves import equivalent_factor
-from lib.pixel_games import Game, play
-from lib.pixel_players import Turns
 
 FAST = Game(width=32, iterations=150)
 PLAN = Plan(sizes=(24,), seeds=4, game=FAST, fakes=200, shown=4)

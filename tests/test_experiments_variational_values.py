@@ -13,8 +13,8 @@ from torch import Tensor
 
 from lib.experiments import objective_games as games
 from lib.experiments import variational_values as values
-from lib.gan_objectives import NAMES, objective
-from lib.known_pairs import Pair, gaussian_mmd, gaussian_sinkhorn, shifted_gaussians, tilted_uniform, two_bumps
+from lib.gans.known_pairs import Pair, gaussian_mmd, gaussian_sinkhorn, shifted_gaussians, tilted_uniform, two_bumps
+from lib.gans.objectives import NAMES, objective
 
 PAIRS = [shifted_gaussians(0.7), *(tilted_uniform(a) for a in (0.3, 1.0, 1.6, 2.0)), two_bumps()]
 QUICK = values.Settings(seeds=2, steps=200, constrained_steps=400, replicates=1500)

@@ -13,8 +13,8 @@ from lib.experiments import weak_links as chapter
 from lib.experiments.weak_links import PLAIN, SMART, Contest, Piece, Scores, contest
 from lib.experiments.weak_links_laws import discriminator_residual, law_test
 from lib.experiments.weak_links_mechanism import gradient_gap, invisible_share, mmd_gradient_gap
-from lib.mixtures import Mixture, gaussian_mixture, student_mixture
-from lib.plane_games import Pairing, Settings, play
+from lib.gans.mixtures import Mixture, gaussian_mixture, student_mixture
+from lib.gans.plane_games import Pairing, Settings, play
 from lib.two_sample import outside_interval
 
 SETTINGS = Settings(seeds=5, samples=(50,), iterations=300)

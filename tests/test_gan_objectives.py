@@ -15,7 +15,8 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from lib.actions import planar
-from lib.gan_objectives import (
+from lib.gans.known_pairs import gaussian_sinkhorn
+from lib.gans.objectives import (
     NAMES,
     alpha_conjugate,
     gaussian_kernel,
@@ -26,7 +27,6 @@ from lib.gan_objectives import (
     squared_distance,
 )
 from lib.groups import Cyclic
-from lib.known_pairs import gaussian_sinkhorn
 
 INVARIANT = 1e-12
 

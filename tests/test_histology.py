@@ -16,7 +16,7 @@ from skimage.io import imsave
 from torch import Tensor
 
 from lib.datasets import DataUnavailable
-from lib.histology import (
+from lib.images.histology import (
     LYSTO_ORGANS,
     anhir,
     block_mean,
@@ -45,7 +45,7 @@ def test_patches_cover_the_image_once() -> None:
 def test_regions_are_disjoint(monkeypatch: pytest.MonkeyPatch) -> None:
     """With numbers of pixels in place of colours: no pixel on both sides, and every patch within one square."""
     numbers = torch.arange(512.0 * 512).reshape(1, 512, 512).expand(3, -1, -1)
-    monkeypatch.setattr("lib.histology.tissue_image", lambda shrink: numbers)
+    monkeypatch.setattr("lib.images.histology.tissue_image", lambda shrink: numbers)
     parts = tissue_patches(16, blocks=4, seed=3)
     sides = [set(part[:, 0].flatten().long().tolist()) for part in (parts.train, parts.evaluation)]
     assert not sides[0] & sides[1]

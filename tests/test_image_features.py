@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lib.actions import pixels
 from lib.groups import Cyclic
-from lib.image_features import (
+from lib.images.features import (
     FeatureClassifier,
     FeatureSettings,
     digit_classifier,
@@ -18,8 +18,8 @@ from lib.image_features import (
     tissue_classifier,
     train_classifier,
 )
-from lib.image_metrics import frechet_distance, frechet_floor
-from lib.image_sets import (
+from lib.images.metrics import frechet_distance, frechet_floor
+from lib.images.sets import (
     LabelledImages,
     appearance,
     check_images,
@@ -198,7 +198,7 @@ def test_mnist_by_the_same_route(monkeypatch: pytest.MonkeyPatch) -> None:
         copies = -(-10_000 // len(x))
         return x.repeat(copies, 1, 1, 1)[:10_000].reshape(10_000, 1, -1).double(), train.classes.repeat(copies)[:10_000]
 
-    monkeypatch.setattr("lib.image_sets.mnist_test", small)
+    monkeypatch.setattr("lib.images.sets.mnist_test", small)
     train, test = mnist_images(14)
     assert train.images.shape == (7000, 1, 14, 14)
     assert test.images.shape == (3000, 1, 14, 14)

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from lib.divergences import w1_batch
 from lib.groups import Cyclic, Dihedral
-from lib.image_features import digit_classifier
-from lib.image_metrics import (
+from lib.images.features import digit_classifier
+from lib.images.metrics import (
     Moments,
     coverage,
     expected_coverage,
@@ -32,7 +32,7 @@ from lib.image_metrics import (
     score_images,
     spread,
 )
-from lib.image_sets import digit_images, rotate_images
+from lib.images.sets import digit_images, rotate_images
 
 
 def gen(seed: int) -> torch.Generator:

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from lib.gan_objectives import gradient_penalty
-from lib.image_players import Discriminator, Generator, ImageNoise, matched_channels, parameters
-from lib.planar_convolution import GROUPS, act_on_images
+from lib.gans.image_players import Discriminator, Generator, ImageNoise, matched_channels, parameters
+from lib.gans.objectives import gradient_penalty
+from lib.gans.planar_convolution import GROUPS, act_on_images
 
 SIZES = (8, 14, 16, 28)
 LABELS = torch.tensor([0, 3, 1, 2, 2])

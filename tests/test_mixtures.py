@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import kstest
 from scipy.stats import t as student_t
 
-from lib.mixtures import Mixture, gaussian_mixture, planes, squash, student_mixture, unsquash
+from lib.gans.mixtures import Mixture, gaussian_mixture, planes, squash, student_mixture, unsquash
 
 QUARTER = torch.tensor([[0.0, -1.0], [1.0, 0.0]], dtype=torch.float64)
 

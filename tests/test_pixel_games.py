@@ -7,11 +7,9 @@ import torch
 from torch import Tensor
 
 from lib.actions import pixels, regular
-from lib.gan_objectives import objective
-from lib.groups import Cyclic, Dihedral, FiniteGroup
-from lib.image_features import rotate_images
-from lib.pixel_games import Game, TrainingSets, pad_sets, play
-from lib.pixel_players import (
+from lib.gans.objectives import objective
+from lib.gans.pixel_games import Game, TrainingSets, pad_sets, play
+from lib.gans.pixel_players import (
     GENERATORS,
     Discriminator,
     Generator,
@@ -20,7 +18,9 @@ from lib.pixel_players import (
     free_parameters,
     generator_ties,
 )
-from lib.plane_players import Network, equivariance_residual, multiple
+from lib.gans.plane_players import Network, equivariance_residual, multiple
+from lib.groups import Cyclic, Dihedral, FiniteGroup
+from lib.images.features import rotate_images
 
 EXACT = [Turns(Cyclic(4), 4), Turns(Dihedral(4), 4), Turns(Dihedral(4), 5, 2), Turns(Cyclic(4), 6, 3)]
 

@@ -12,9 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lib.actions import pixels, regular
-from lib.groups import FiniteGroup
-from lib.haar import OrbitMean
-from lib.planar_convolution import (
+from lib.gans.planar_convolution import (
     GROUPS,
     Expansion,
     PlanarBatchNorm,
@@ -27,6 +25,8 @@ from lib.planar_convolution import (
     steerable_basis,
     upsample,
 )
+from lib.groups import FiniteGroup
+from lib.haar import OrbitMean
 
 EXACT = ("p4", "p4m")
 SYMMETRIC = ("p4", "p4m", "p8")

@@ -6,10 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.actions import natural, planar, regular, trivial
-from lib.groups import Cyclic, Dihedral, Symmetric
-from lib.haar import projection
-from lib.mixtures import planes
-from lib.plane_players import (
+from lib.gans.mixtures import planes
+from lib.gans.plane_players import (
     DISCRIMINATORS,
     GENERATORS,
     Averaged,
@@ -25,6 +23,8 @@ from lib.plane_players import (
     tied,
     untied,
 )
+from lib.groups import Cyclic, Dihedral, Symmetric
+from lib.haar import projection
 from lib.representations import Hom, Representation
 
 C4, D4 = Cyclic(4), Dihedral(4)

@@ -15,14 +15,20 @@ from torch.nn.functional import avg_pool2d
 
 from lib.checks import check_choice, check_float, check_int
 from lib.ensembles import generator_of
-from lib.gan_settings import PAIRINGS, Settings, build_players
-from lib.gan_state import generate
-from lib.gan_training import Trained, train
-from lib.image_features import FeatureClassifier, FeatureSettings, digit_classifier, mnist_classifier, tissue_classifier
-from lib.image_metrics import ImageScores, score_images
-from lib.image_players import Discriminator, Generator, matched_channels, parameters
-from lib.image_sets import LabelledImages, digit_images, mnist_images, rotate_images, tissue_images
-from lib.planar_convolution import GROUPS, act_on_images
+from lib.gans.image_players import Discriminator, Generator, matched_channels, parameters
+from lib.gans.planar_convolution import GROUPS, act_on_images
+from lib.gans.settings import PAIRINGS, Settings, build_players
+from lib.gans.state import generate
+from lib.gans.training import Trained, train
+from lib.images.features import (
+    FeatureClassifier,
+    FeatureSettings,
+    digit_classifier,
+    mnist_classifier,
+    tissue_classifier,
+)
+from lib.images.metrics import ImageScores, score_images
+from lib.images.sets import LabelledImages, digit_images, mnist_images, rotate_images, tissue_images
 
 ROTATIONS = {"digits": "turns", "mnist": "any", "histology": "none"}
 MATCHES = ("parameters", "width")
@@ -75,7 +81,7 @@ class Plan:
         How many, and from which on. A seed draws images, angles, weights and noise; it is the same for all cases.
     match : str
         Symmetric players have as many "parameters" as the plain ones, or the same total "width".
-    training : lib.gan_settings.Settings
+    training : lib.gans.settings.Settings
         Everything else; ``generator_channels`` and ``discriminator_channels`` are those of plain players.
     """
 
@@ -224,7 +230,7 @@ def run_piece(
     plan, case, share, seed
         What is trained on what.
     device, checkpoint, progress
-        As for :func:`lib.gan_training.train`.
+        As for :func:`lib.gans.training.train`.
 
     Returns
     -------
@@ -265,7 +271,7 @@ def _size_of(channels: int, player: torch.nn.Module) -> dict[str, int]:
 
 
 def moved(group: str, images: Tensor, rng: torch.Generator) -> Tensor:
-    """Return every image moved by a random element of a group of ``lib.planar_convolution.GROUPS``."""
+    """Return every image moved by a random element of a group of ``lib.gans.planar_convolution.GROUPS``."""
     elements = GROUPS[group].elements()
     return act_on_images(group, elements[torch.randint(len(elements), (len(images),), generator=rng)], images)
 

@@ -27,8 +27,8 @@ from lib import __version__
 from lib.command_line import clear_errors, use_threads
 from lib.device import default_device
 from lib.experiments.gan_pieces import CASES, MATCHES, ROTATIONS, Case, Plan, classifier, real_scores, run_piece
-from lib.gan_objectives import NAMES
-from lib.gan_settings import Settings, build_players
+from lib.gans.objectives import NAMES
+from lib.gans.settings import Settings, build_players
 from lib.stored import circumstances, write_whole
 
 RESULTS = Path(__file__).resolve().parents[2] / "data" / "results" / "gans"

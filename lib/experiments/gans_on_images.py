@@ -1,7 +1,8 @@
 """Chapter *Generators of images*: pairings of players on rotated digits and on tissue, and what knowing a group saves.
 
-All players are small multilayer perceptrons (:mod:`lib.pixel_players`), judged by :mod:`lib.image_metrics`. Claims G5,
-G6 and G8; the pairings are those of Birrell, Katsoulakis, Rey-Bellet, Zhu (2022, "Structure-preserving GANs").
+All players are small multilayer perceptrons (:mod:`lib.gans.pixel_players`), judged by :mod:`lib.images.metrics`.
+Claims G5, G6 and G8; the pairings are those of Birrell, Katsoulakis, Rey-Bellet, Zhu (2022, "Structure-preserving
+GANs").
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ import torch
 from torch import Tensor
 
 from lib.checks import check_choice, check_int
+from lib.gans.pixel_games import Game, Played, TrainingSets, pad_sets, play
+from lib.gans.pixel_players import Generator, Turns
 from lib.groups import Cyclic, Dihedral, FiniteGroup
-from lib.histology import tissue_patches
-from lib.image_features import FeatureClassifier, FeatureSettings, digit_classifier, tissue_classifier
-from lib.image_metrics import coverage, gaussian_frechet, moments, spread
-from lib.image_sets import darkest_side, digit_images
+from lib.images.features import FeatureClassifier, FeatureSettings, digit_classifier, tissue_classifier
+from lib.images.histology import tissue_patches
+from lib.images.metrics import coverage, gaussian_frechet, moments, spread
+from lib.images.sets import darkest_side, digit_images
 from lib.learning_curves import Curve, Interval, median_gap, paired_interval
-from lib.pixel_games import Game, Played, TrainingSets, pad_sets, play
-from lib.pixel_players import Generator, Turns
 
 PLAIN, SMART = "plain/plain", "equivariant/invariant"
 PAIRINGS = (PLAIN, "plain/invariant", "equivariant/plain", "incomplete/invariant", SMART)
@@ -163,7 +164,7 @@ class Plan:
     seeds : int
         Training sets of each size, each with its own moves, weights and batches; the sets of one seed are nested. Sets
         of different seeds share images, and the largest may hold the same ones.
-    game : lib.pixel_games.Game
+    game : lib.gans.pixel_games.Game
         What all pairings have in common.
     fakes, shown : int
         Generated images to be judged, and to be kept, of every run.
@@ -195,7 +196,7 @@ class Scores:
 
     Attributes
     ----------
-    game : lib.pixel_games.Game
+    game : lib.gans.pixel_games.Game
         The pairing.
     parameters : int
         Free parameters of both players.

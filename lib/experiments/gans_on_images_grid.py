@@ -31,8 +31,8 @@ from lib.experiments.gans_on_images import (
     play_one,
     tissue_task,
 )
+from lib.gans.pixel_games import Game
 from lib.learning_curves import Curve
-from lib.pixel_games import Game
 from lib.stored import circumstances, write_whole
 
 RESULTS = Path(__file__).resolve().parents[2] / "data" / "results" / "gans"
@@ -51,7 +51,7 @@ class Grid:
         Numbers of training images; hidden units per layer, at the largest size; steps of training.
     seeds, fakes : int
         As in :class:`lib.experiments.gans_on_images.Plan`.
-    game : lib.pixel_games.Game
+    game : lib.gans.pixel_games.Game
         Everything else; the average of the generator's parameters reaches back a fixed share of the training.
     """
 

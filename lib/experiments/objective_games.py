@@ -11,11 +11,11 @@ from torch import Tensor
 
 from lib.checks import check_choice, check_int
 from lib.divergences import transport
-from lib.gan_objectives import NAMES, gaussian_kernel, mmd_loss, sinkhorn_loss
-from lib.mixtures import Mixture, gaussian_mixture
-from lib.plane_games import Pairing, play
-from lib.plane_games import Settings as GameSettings
-from lib.plane_players import make_generator
+from lib.gans.mixtures import Mixture, gaussian_mixture
+from lib.gans.objectives import NAMES, gaussian_kernel, mmd_loss, sinkhorn_loss
+from lib.gans.plane_games import Pairing, play
+from lib.gans.plane_games import Settings as GameSettings
+from lib.gans.plane_players import make_generator
 
 LOSSES = {  # without a discriminator; the scales are those of a square of radius 3
     "mmd": lambda x, y: mmd_loss(x, y, gaussian_kernel((0.5, 1.0, 2.0, 4.0))),
@@ -140,7 +140,7 @@ def _frames(settings: Settings, target: Mixture, name: str, trained: bool) -> tu
 
 
 def _descend(settings: Settings, target: Mixture, loss: Callable[[Tensor, Tensor], Tensor]) -> tuple[list[int], Tensor]:
-    """Minimise a loss between two samples; generators and data start as in :func:`lib.plane_games.play`."""
+    """Minimise a loss between two samples; generators and data start as in :func:`lib.gans.plane_games.play`."""
     rng, data_rng = (torch.Generator().manual_seed(3 * settings.seed + k) for k in range(2))
     g = make_generator("equivariant", target.representation, settings.seeds, rng, width=settings.width)
     data = target.sample((settings.seeds, settings.samples), data_rng)

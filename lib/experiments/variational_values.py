@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from lib.checks import check_float, check_int
-from lib.gan_objectives import (
+from lib.gans.known_pairs import Pair, gaussian_mmd, gaussian_sinkhorn, shifted_gaussians, tilted_uniform, two_bumps
+from lib.gans.objectives import (
     NAMES,
     Objective,
     gaussian_kernel,
@@ -19,8 +20,7 @@ from lib.gan_objectives import (
     objective,
     sinkhorn_loss,
 )
-from lib.known_pairs import Pair, gaussian_mmd, gaussian_sinkhorn, shifted_gaussians, tilted_uniform, two_bumps
-from lib.plane_players import Network, untied
+from lib.gans.plane_players import Network, untied
 
 _BETAS = (0.5, 0.9)  # of Adam
 BANDWIDTHS = (0.5, 1.0, 2.0)
@@ -89,7 +89,7 @@ class Values:
         H(γ; Q, P) − weight · penalty at the trained γ, shape ``(pairs, seeds)``.
     unpenalised : Tensor
         H(γ; Q, P) alone, same shape.
-    network : lib.plane_players.Network
+    network : lib.gans.plane_players.Network
         The best discriminators, one run for each pair and seed.
     """
 

@@ -23,9 +23,9 @@ from torch import Tensor
 from lib.checks import check_choice, check_float, check_int
 from lib.command_line import clear_errors
 from lib.divergences import w1
-from lib.gan_objectives import gaussian_kernel, mmd_loss
-from lib.mixtures import Mixture, gaussian_mixture, squash, student_mixture
-from lib.plane_games import MATCHED, Game, Pairing, Settings, play
+from lib.gans.mixtures import Mixture, gaussian_mixture, squash, student_mixture
+from lib.gans.objectives import gaussian_kernel, mmd_loss
+from lib.gans.plane_games import MATCHED, Game, Pairing, Settings, play
 from lib.quotient import linear, no_group
 from lib.stored import circumstances, write_whole
 from lib.two_sample import random_move

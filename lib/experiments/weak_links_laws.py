@@ -9,9 +9,9 @@ from torch import Tensor
 
 from lib.actions import trivial
 from lib.checks import check_int
-from lib.mixtures import squash
-from lib.plane_games import Game
-from lib.plane_players import equivariance_residual, noise_representation
+from lib.gans.mixtures import squash
+from lib.gans.plane_games import Game
+from lib.gans.plane_players import equivariance_residual, noise_representation
 from lib.two_sample import invariance_test, random_move
 
 

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from lib.checks import check_int
-from lib.gan_objectives import gaussian_kernel, objective
-from lib.mixtures import squash
-from lib.plane_games import Game
-from lib.plane_players import Averaged, Network, group_matrices, noise_representation
+from lib.gans.mixtures import squash
+from lib.gans.objectives import gaussian_kernel, objective
+from lib.gans.plane_games import Game
+from lib.gans.plane_players import Averaged, Network, group_matrices, noise_representation
 
 Loss = Callable[[Tensor], Tensor]
 

@@ -1,7 +1,7 @@
 """Pairs of laws on the line between which divergences are known: what a trained discriminator can be measured against.
 
 Each pair gives its quantile functions, from which it is sampled exactly and integrated without sampling error, the
-density ratio dQ/dP, and every divergence of :mod:`lib.gan_objectives` that has a closed form.
+density ratio dQ/dP, and every divergence of :mod:`lib.gans.objectives` that has a closed form.
 """
 
 from __future__ import annotations

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from lib.checks import check_choice, check_float, check_int
-from lib.gan_objectives import NAMES, Objective, objective
-from lib.mixtures import Mixture, squash, unsquash
-from lib.plane_players import (
+from lib.gans.mixtures import Mixture, squash, unsquash
+from lib.gans.objectives import NAMES, Objective, objective
+from lib.gans.plane_players import (
     DISCRIMINATORS,
     GENERATORS,
     Averaged,
@@ -40,7 +40,7 @@ class Pairing:
     Attributes
     ----------
     generator : str
-        One of ``GENERATORS`` in :mod:`lib.plane_players`.
+        One of ``GENERATORS`` in :mod:`lib.gans.plane_players`.
     discriminator : str
         One of ``DISCRIMINATORS``.
     turned_data : bool
@@ -94,7 +94,7 @@ class Settings:
     steps : int
         Steps of the discriminator before each of the generator.
     objective : str
-        A name of :mod:`lib.gan_objectives`.
+        A name of :mod:`lib.gans.objectives`.
     average : float
         Decay of the running mean of the generator's weights, which is what is scored.
     squashed : bool
@@ -151,11 +151,11 @@ class Game:
     ----------
     pairing, settings, target
         What was played.
-    untrained, generator : lib.plane_players.Network
+    untrained, generator : lib.gans.plane_players.Network
         Generators before training, and with the running mean of their weights after it.
-    last : lib.plane_players.Network
+    last : lib.gans.plane_players.Network
         Generators as the last step left them.
-    judge : lib.plane_players.Network
+    judge : lib.gans.plane_players.Network
         Networks of the discriminators as the last step left them.
     data : Tensor
         Training points, shape ``(runs, max(samples), dim)``; a run uses its first ``samples`` rows.

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lib.checks import check_choice, check_float, check_int
-from lib.image_sets import LabelledImages, check_images, digit_images, mnist_images, rotate_images, tissue_images
+from lib.images.sets import LabelledImages, check_images, digit_images, mnist_images, rotate_images, tissue_images
 
 ANGLES = ("grid", "any")
 _CHUNK = 512  # images per pass

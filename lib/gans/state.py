@@ -1,4 +1,4 @@
-"""The whole state of a training of two players: one step of the game, checkpoints; :mod:`lib.gan_training` runs it."""
+"""The whole state of a training of two players: one step of the game, checkpoints; :mod:`lib.gans.training` runs it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from torch.nn.utils import get_total_norm
 
 from lib.checks import check_int
 from lib.ensembles import generator_of
-from lib.gan_settings import Settings, build_players
-from lib.image_players import Generator
-from lib.planar_convolution import GROUPS, act_on_images
+from lib.gans.image_players import Generator
+from lib.gans.planar_convolution import GROUPS, act_on_images
+from lib.gans.settings import Settings, build_players
 from lib.stored import write_whole
 
 # What a checkpoint may differ in from the run that goes on from it: how long the run is, and how often it is stored.

@@ -2,7 +2,7 @@
 
 All of it is computed from features or labels, batched over leading axes, which are independent runs. No score here is
 invariant by construction: a generator that never draws one orientation must lose. That is why the Fréchet distance uses
-the features of :mod:`lib.image_features`, which know the orientation, and is not taken on the quotient.
+the features of :mod:`lib.images.features`, which know the orientation, and is not taken on the quotient.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from torch import Tensor
 from lib.actions import pixels
 from lib.checks import check_int, check_tensor
 from lib.groups import FiniteGroup
-from lib.image_features import FeatureClassifier
-from lib.image_sets import check_images
+from lib.images.features import FeatureClassifier
+from lib.images.sets import check_images
 from lib.quotient import Isometries, linear
 from lib.representations import DirectSum
 
@@ -277,7 +277,7 @@ def inception_features(weights: str | None = None) -> Callable[[Tensor], Tensor]
     except ModuleNotFoundError:
         raise ModuleNotFoundError(
             "Inception features need the optional package torch-fidelity: pip install torch-fidelity. The book's own "
-            "features (lib.image_features) need nothing"
+            "features (lib.images.features) need nothing"
         ) from None
     extractor = module.FeatureExtractorInceptionV3("book", ["2048"], feature_extractor_weights_path=weights)
 

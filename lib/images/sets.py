@@ -15,7 +15,7 @@ from torch.nn import functional
 from lib.checks import check_int, check_tensor
 from lib.data import digits
 from lib.datasets import mnist_test
-from lib.histology import tissue_patches
+from lib.images.histology import tissue_patches
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ def mnist_images(size: int = 14, directory: str | Path | None = None) -> tuple[L
 
 
 def tissue_images(size: int = 8, shrink: int = 1, kinds: int = 6) -> tuple[LabelledImages, LabelledImages]:
-    """Return patches of tissue (:func:`lib.histology.tissue_patches`) with labels read off the patches themselves.
+    """Return patches of tissue, :func:`lib.images.histology.tissue_patches`, with labels read off the patches.
 
     There are no labels from a pathologist, and the law of the patches is invariant, so nobody could say how a patch was
     turned. The class is the kind of tissue, one of ``kinds`` clusters by :func:`appearance` (k-means on the training

@@ -1,7 +1,7 @@
 """Games between players that draw and judge small images: many training sets and seeds as one batch of matrix products.
 
 The pairings are those of Birrell, Katsoulakis, Rey-Bellet, Zhu (2022, "Structure-preserving GANs"); the players are the
-multilayer perceptrons of :mod:`lib.pixel_players`.
+multilayer perceptrons of :mod:`lib.gans.pixel_players`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from lib.checks import check_choice, check_float, check_int, check_tensor
-from lib.gan_objectives import NAMES, Objective, objective
-from lib.pixel_players import (
+from lib.gans.objectives import NAMES, Objective, objective
+from lib.gans.pixel_players import (
     DISCRIMINATORS,
     GENERATORS,
     Discriminator,
@@ -24,7 +24,7 @@ from lib.pixel_players import (
     free_parameters,
     generator_ties,
 )
-from lib.plane_players import Network
+from lib.gans.plane_players import Network
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +85,8 @@ class Game:
     Attributes
     ----------
     generator, discriminator : str
-        Kinds of the players, see :class:`lib.pixel_players.Generator` and :class:`lib.pixel_players.Discriminator`.
+        Kinds of the players, see :class:`lib.gans.pixel_players.Generator` and
+        :class:`lib.gans.pixel_players.Discriminator`.
     width : int
         Hidden units per layer of g₀ and γ₀.
     latent, batch, iterations : int
@@ -94,7 +95,7 @@ class Game:
         Rate of Adam for both players, weight of the objective's gradient penalty, and weight of the past in the running
         average of the generator's parameters, which is what draws the samples in the end.
     objective : str
-        One of ``lib.gan_objectives.NAMES``.
+        One of ``lib.gans.objectives.NAMES``.
     augmented : bool
         Whether every training image is moved by a random element each time it is used.
     """
@@ -137,11 +138,11 @@ class Played:
 
     Attributes
     ----------
-    generator : lib.pixel_players.Generator
+    generator : lib.gans.pixel_players.Generator
         With the running average of its parameters.
-    latest : lib.pixel_players.Generator
+    latest : lib.gans.pixel_players.Generator
         With the parameters of the last step.
-    discriminator : lib.pixel_players.Discriminator
+    discriminator : lib.gans.pixel_players.Discriminator
         As of the last step.
     """
 

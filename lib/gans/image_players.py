@@ -1,9 +1,10 @@
 """Generators and discriminators of images that know the symmetry of the square, and plain ones of the same build.
 
 Both players are small class-conditional residual networks (Birrell, Katsoulakis, Rey-Bellet & Zhu 2022, section 5) made
-of the layers of :mod:`lib.planar_convolution`. An equivariant generator needs noise on which the group acts and whose
-law it leaves alone: here a Gaussian z, which is not moved, and an independent, uniformly distributed group element σ. A
-dense layer turns z into a feature map F(z) on the group, σ moves it, and equivariant layers follow, so that
+of the layers of :mod:`lib.gans.planar_convolution`. An equivariant generator needs noise on which the group acts and
+whose law it leaves alone: here a Gaussian z, which is not moved, and an independent, uniformly distributed group
+element σ. A dense layer turns z into a feature map F(z) on the group, σ moves it, and equivariant layers follow, so
+that
 
     g(z, σ) = ρ(σ) g(z, 1)    and    g(z, τσ) = ρ(τ) g(z, σ).
 
@@ -25,7 +26,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lib.checks import check_choice, check_int, check_tensor
-from lib.planar_convolution import (
+from lib.gans.planar_convolution import (
     GROUPS,
     PlanarBatchNorm,
     PlanarConv2d,

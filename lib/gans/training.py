@@ -1,7 +1,7 @@
 """Training of two players on images: settings in, players out, with checkpoints from which a killed run goes on.
 
 The game is that of Birrell, Katsoulakis, Rey-Bellet, Zhu (2022, "Structure-preserving GANs"); see
-:mod:`lib.gan_settings` for what can be set. On one machine, with one number of threads, a run depends on its settings
+:mod:`lib.gans.settings` for what can be set. On one machine, with one number of threads, a run depends on its settings
 and data only, to the last bit: not on when it was killed and started again.
 """
 
@@ -19,9 +19,9 @@ from torch import Tensor
 from tqdm import tqdm
 
 from lib.device import usable_device
-from lib.gan_settings import Settings, check_data
-from lib.gan_state import Divergence, Run, read_checkpoint
-from lib.image_players import Discriminator, Generator
+from lib.gans.image_players import Discriminator, Generator
+from lib.gans.settings import Settings, check_data
+from lib.gans.state import Divergence, Run, read_checkpoint
 
 
 @dataclass(frozen=True)
@@ -30,13 +30,13 @@ class Trained:
 
     Attributes
     ----------
-    settings : lib.gan_settings.Settings
+    settings : lib.gans.settings.Settings
         Its settings.
-    generator : lib.image_players.Generator
+    generator : lib.gans.image_players.Generator
         With averaged weights, in evaluation mode: the one to sample from.
-    latest : lib.image_players.Generator
+    latest : lib.gans.image_players.Generator
         With the weights after the last step; not finite, perhaps, after a divergence.
-    discriminator : lib.image_players.Discriminator
+    discriminator : lib.gans.image_players.Discriminator
         After the last step.
     status : str
         "finished"; "stopped" when asked to; "diverged".

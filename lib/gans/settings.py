@@ -1,6 +1,6 @@
-"""Settings of a game between two players on images, and the players they describe; :mod:`lib.gan_training` plays it.
+"""Settings of a game between two players on images, and the players they describe; :mod:`lib.gans.training` plays it.
 
-Players come from :mod:`lib.image_players`, objectives from :mod:`lib.gan_objectives`.
+Players come from :mod:`lib.gans.image_players`, objectives from :mod:`lib.gans.objectives`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from torch import Tensor
 
 from lib.checks import check_choice, check_float, check_int, check_tensor
 from lib.ensembles import generator_of
-from lib.gan_objectives import NAMES, Objective, objective
-from lib.image_players import Discriminator, Generator
-from lib.planar_convolution import GROUPS
+from lib.gans.image_players import Discriminator, Generator
+from lib.gans.objectives import NAMES, Objective, objective
+from lib.gans.planar_convolution import GROUPS
 
 PAIRINGS = {
     "plain/plain": ("plain", "plain"),
@@ -34,15 +34,15 @@ class Settings:
     pairing : str
         Generator and discriminator, one of ``PAIRINGS``.
     group : str
-        Symmetry of the players that have one, a key of ``lib.planar_convolution.GROUPS``.
+        Symmetry of the players that have one, a key of ``lib.gans.planar_convolution.GROUPS``.
     objective : str
-        One of ``lib.gan_objectives.NAMES``.
+        One of ``lib.gans.objectives.NAMES``.
     penalty_weight : float or None
         Weight of the gradient penalty; None: the objective's own.
     latent, classes : int
         Size of the latent vector; number of classes, 1 without.
     generator_channels, discriminator_channels : int
-        Total channels of hidden layers, see :mod:`lib.image_players`.
+        Total channels of hidden layers, see :mod:`lib.gans.image_players`.
     batch, iterations, discriminator_steps : int
         Images per step, steps of the generator, steps of the discriminator before each.
     generator_rate, discriminator_rate, first_beta, second_beta : float

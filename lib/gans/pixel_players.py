@@ -20,8 +20,8 @@ from torch.nn.functional import one_hot
 from lib.actions import pixels, regular, trivial
 from lib.checks import check_choice, check_int, check_tensor
 from lib.ensembles import rotate_images
+from lib.gans.plane_players import Network, Tie, multiple, tied, untied
 from lib.groups import Cyclic, Dihedral, FiniteGroup
-from lib.plane_players import Network, Tie, multiple, tied, untied
 
 GENERATORS = ("plain", "equivariant", "incomplete")
 DISCRIMINATORS = ("plain", "invariant")
@@ -115,7 +115,7 @@ class Generator:
         no σ, so that the layers respect the group and the law need not.
     turns : Turns
         The group on images.
-    network : lib.plane_players.Network
+    network : lib.gans.plane_players.Network
         g₀: noise, then the class as a unit vector, to images.
     classes : int
         Number of classes; the network is told the class if there are at least two.
@@ -165,7 +165,7 @@ class Discriminator:
         ``plain`` or ``invariant``.
     turns : Turns
         The group on images.
-    network : lib.plane_players.Network
+    network : lib.gans.plane_players.Network
         γ₀: image, then the class as a unit vector, to a score.
     classes : int
         Number of classes.
