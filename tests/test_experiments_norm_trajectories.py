@@ -42,6 +42,25 @@ def test_lift_is_equivariant() -> None:
         assert torch.equal(chapter.lift(action.apply(k, x), group, size), f[:, moved])
 
 
+def test_source_lift_is_ours_read_backwards() -> None:
+    """The eight turned images, stacked, are u ↦ f(τ(u)⁻¹) with the automorphism τ that reverses the translations."""
+    size, H = 4, Dihedral(4)
+    G, generator = motions(size, H), torch.Generator().manual_seed(0)
+    x = torch.randn(size * size, generator=generator, dtype=torch.float64)
+    shift, turn = G.parts(G.elements())
+    turned = pixels(H, size).apply(H.elements(), x.expand(H.order, -1))
+    stacked = turned[H.index(turn), shift[:, 0] * size + shift[:, 1]]
+    reverse = G.join(-shift % size, turn)
+    u, v = (torch.randint(G.order, (200,), generator=generator) for _ in range(2))
+    product = G.index(G.multiply(G.elements()[u], G.elements()[v]))
+    assert torch.equal(G.multiply(reverse[u], reverse[v]), reverse[product])
+    ours = chapter.lift(x, G, size)
+    assert torch.equal(stacked, ours[G.index(G.inverse(reverse))])
+    assert not torch.equal(stacked, ours)
+    F = GroupFourier(G)
+    torch.testing.assert_close(schatten_norm(F.forward(stacked), 2 / 3), schatten_norm(F.forward(ours), 2 / 3))
+
+
 def test_every_pixel_appears_as_often_as_its_stabiliser_is_large() -> None:
     group = motions(4, Dihedral(4))
     counts = chapter.lift(torch.arange(16.0), group, 4).long().bincount()
