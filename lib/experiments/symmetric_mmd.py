@@ -234,7 +234,8 @@ class SamplesSaved:
         95 % bootstrap interval of ``mmd`` over the points given.
     transport : float
         Factor for Wasserstein-1 in the limit of small cells: |Σ| where the quotient keeps the dimension d ≥ 2,
-        |Σ|² on the line, infinite for a Lie group (there the exponent changes).
+        |Σ|² for uniform laws on a line or circle (other laws there have factors of their own), infinite for a Lie
+        group (there the exponent changes).
     reach : KernelReach
         a_{Σ,k}, C_{Σ,k} and the mean kernel.
     """
