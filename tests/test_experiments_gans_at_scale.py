@@ -288,6 +288,23 @@ def test_what_does_not_fit_is_refused_before_any_work(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_distances_are_read_by_share_and_seed() -> None:
+    def piece(share: float, seed: int, value: float) -> dict:
+        return {"case": "plain/plain", "share": share, "seed": seed, "scores": {"frechet": value}} | {
+            "turned": {"p4": {"frechet": value / 2}}
+        }
+
+    values = {(0.1, 3): 1.0, (1.0, 3): 2.0, (0.1, 5): 3.0, (1.0, 5): 4.0}
+    table = {"plan": {"shares": [0.1, 1.0]}, "pieces": [piece(*key, v) for key, v in values.items()]}
+    expected = torch.tensor([[1.0, 3.0], [2.0, 4.0]], dtype=torch.float64)
+    assert torch.equal(scale.frechet_of(table, "plain/plain"), expected)
+    assert torch.equal(scale.frechet_of(table, "plain/plain", turned="p4"), expected / 2)
+    with pytest.raises(ValueError, match=r"case must be one of \['plain/plain'\], got 'smart/smart'"):
+        scale.frechet_of(table, "smart/smart")
+    with pytest.raises(ValueError, match="turned must be None or a group stored for 'plain/plain', got 'p8'"):
+        scale.frechet_of(table, "plain/plain", turned="p8")
+
+
 def test_a_missing_table_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"no stored result mnist_14_width\.json; make it with python -m"):
         scale.load("mnist_14_width", tmp_path)

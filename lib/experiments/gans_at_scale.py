@@ -146,6 +146,36 @@ def load(name: str, folder: str | Path = RESULTS) -> tuple[dict[str, Any], dict[
     return json.loads(path.read_text(encoding="utf-8")), grids
 
 
+def frechet_of(table: dict[str, Any], case: str, turned: str | None = None) -> torch.Tensor:
+    """Return the Fréchet distances of one case of a stored table, shape ``(shares, seeds)``.
+
+    Parameters
+    ----------
+    table
+        As :func:`load` returns it.
+    case
+        As written in the table, for example ``"plain/plain"``.
+    turned
+        Of the same samples after each has been moved by a random element of this group, stored for plain generators.
+
+    Raises
+    ------
+    ValueError
+        The table does not have these scores.
+    """
+    found = [p for p in table["pieces"] if p["case"] == case]
+    if not found:
+        raise ValueError(f"case must be one of {sorted({p['case'] for p in table['pieces']})}, got {case!r}")
+    if turned is not None and any(turned not in p.get("turned", {}) for p in found):
+        raise ValueError(f"turned must be None or a group stored for {case!r}, got {turned!r}")
+    seeds, shares = sorted({p["seed"] for p in found}), table["plan"]["shares"]
+    scores = torch.empty(len(shares), len(seeds), dtype=torch.float64)
+    for p in found:
+        chosen = p["scores"] if turned is None else p["turned"][turned]
+        scores[shares.index(p["share"]), seeds.index(p["seed"])] = chosen["frechet"]
+    return scores
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Train pairs of convolutional players on images from the command line."""
     parser = argparse.ArgumentParser(prog="gans_at_scale", description=(main.__doc__ or "").strip())
