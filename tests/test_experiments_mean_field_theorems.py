@@ -214,6 +214,22 @@ def test_twins_close_the_gap_of_the_source_s_setting(equivariant: bool) -> None:
     assert abs(gaps[1]) < 1e-9
 
 
+def test_a_price_can_belong_to_the_grid() -> None:
+    bumps, images = (CASES[name].unit for name in ("S3, bumps, invariant", "C4, w tanh(a·x + b) on images"))
+    ratio = {}
+    for unit, seed in ((bumps, 2), (images, 0)):
+        for fixed in (0, 30):
+            problem = optima.random_problem(unit, seed, equivariant=True, fixed=fixed)
+            added = problem.grid[len(problem.grid) - fixed :]
+            assert torch.allclose(added @ unit.fixed.mT, added, atol=1e-13)
+            found = optima.smallest_risks(problem)
+            assert max(found.differences) < 1e-6
+            ratio[unit.name, fixed] = found.strongly_invariant / found.weakly_invariant
+    assert ratio["bump", 0] > 1.5
+    assert ratio["bump", 30] < 1.01
+    assert ratio["neuron", 30] > 1.2  # units with equal weights see the sum of the pixels only
+
+
 def test_other_actions_and_other_laws_have_no_twin() -> None:
     for group in (Symmetric(3), Alternating(4)):
         unit = Layer(natural(group), natural(group))
@@ -242,6 +258,8 @@ def test_arguments_are_checked() -> None:
         identities.check_identities(unit, points=0)
     with pytest.raises(ValueError, match="inputs"):
         optima.random_problem(unit, inputs=0)
+    with pytest.raises(ValueError, match="fixed"):
+        optima.random_problem(unit, fixed=-1)
     with pytest.raises(TypeError, match="particles"):
         optima.random_problem(unit, particles=2.5)
     with pytest.raises(ValueError, match="frequency"):

@@ -81,8 +81,8 @@ def run_large(
     """Train the grid at one N seed by seed and scheme by scheme, and store its distances with their provenance.
 
     Every trained cloud is stored at once in ``<folder>/parts`` (not kept under version control); a call with the same
-    settings goes on from there. The result is ``grid-<N>.json``, with some trained particles (network ``WI``,
-    ``arbitrary``, all seeds together) in ``cloud-<N>.npz``.
+    settings goes on from there. The result is ``grid-<N>.json``, with the first ``LARGEST_CLOUD`` trained particles of
+    the network ``WI``, ``arbitrary`` (one seed after the other) in ``cloud-<N>.npz``.
 
     Parameters
     ----------

@@ -116,7 +116,7 @@ def pooled_floor(cloud: Tensor, sizes: Sequence[int], repeats: int = 20) -> Tens
     Parameters
     ----------
     cloud
-        Particles of all seeds together, shape ``(n, d)``, n at least twice the largest N.
+        Trained particles, shape ``(n, d)``, n at least twice the largest N.
     sizes
         The N.
     repeats

@@ -77,6 +77,7 @@ def random_problem(
     closed: bool = True,
     invariant: bool = True,
     twins: bool = False,
+    fixed: int = 0,
     inputs: int = 6,
     particles: int = 10,
 ) -> Problem:
@@ -96,6 +97,9 @@ def random_problem(
         Whether all inputs have equal masses, so that their law is invariant; ``False`` is a control.
     twins
         Whether the grid has the :func:`strong_twin` of every particle, too, if outputs are permuted transitively.
+    fixed
+        Number of further Gaussian particles in E^G, of standard deviation 2. A grid that is poor in fixed particles
+        shows a price of strong invariance that belongs to the grid.
     inputs, particles
         Number of orbits of inputs and of particles.
     """
@@ -108,11 +112,14 @@ def random_problem(
     mass = torch.rand(len(x), generator=generator, dtype=torch.float64) + 0.1
     weights = torch.full_like(mass, 1 / len(x)) if invariant else mass / mass.sum()
     images = symmetrise(points, unit.parameters)
-    fixed = project(points, unit.parameters)
+    tied = project(points, unit.parameters)
     if twins and _turns(unit) is not None:
-        fixed = torch.cat([fixed, strong_twin(unit, images)])
-    grid = torch.cat([images if closed else points, fixed])
-    alone = [torch.tensor([len(grid) - len(fixed) + i]) for i in range(len(fixed))]
+        tied = torch.cat([tied, strong_twin(unit, images)])
+    if check_int("fixed", fixed, minimum=0):
+        more = 2 * randn(generator, fixed, unit.parameters.dim)
+        tied = torch.cat([tied, project(more, unit.parameters)])
+    grid = torch.cat([images if closed else points, tied])
+    alone = [torch.tensor([len(grid) - len(tied) + i]) for i in range(len(tied))]
     whole = [torch.arange(i, order * particles, particles) for i in range(particles)] if closed else []
     problem = Problem(unit, x, arbitrary, noise, weights, grid, whole + alone)
     return replace(problem, mean=problem.averaged_mean) if equivariant else problem
