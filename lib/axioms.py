@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from lib.checks import check_callable, check_int, check_tensor
+from lib.checks import check_callable, check_choice, check_float, check_instance, check_int, check_tensor, seeded
 from lib.groups import FiniteGroup, Group
 from lib.lie import CompactLieGroup, Torus
 from lib.representations import Representation
@@ -37,7 +37,8 @@ def check_group(group: Group, samples: int = 256, seed: int = 0) -> dict[str, fl
         ``closure``, ``associativity``, ``identity``, ``inverse`` and, for finite groups, ``numbering``: the largest
         distance found, which is 0 or 1 on finite groups.
     """
-    a, b, c = _triples(group, check_int("samples", samples), seed)
+    check_instance("group", group, Group)
+    a, b, c = _triples(group, check_int("samples", samples), check_int("seed", seed, minimum=0))
     e, ab = group.identity(), group.multiply(a, b)
     left, right = group.multiply(group.inverse(a), a), group.multiply(a, group.inverse(a))
     defects = {
@@ -76,7 +77,9 @@ def check_representation(
         matrices, ``dual`` max |⟨ρ*(g)ξ, ρ(g)x⟩ − ⟨ξ, x⟩|; where they apply, ``unitarity``, ``permutation``, and
         ``derivative`` against central differences (itself accurate to about 1e-8).
     """
-    V, generator = representation, torch.Generator().manual_seed(seed)
+    V = check_instance("representation", representation, Representation)
+    generator = seeded(seed)
+    check_choice("dtype", dtype, (torch.float32, torch.float64))
     g, h = V.group.sample(check_int("samples", samples), generator), V.group.sample(samples, generator)
     a, unit = V.matrix(g), torch.eye(V.dim)
     x, xi = (torch.randn(samples, V.dim, dtype=_kind(V, dtype), generator=generator) for _ in range(2))
@@ -115,15 +118,21 @@ def equivariance_error(
         Group elements, shape ``(m, *element_shape)``.
     """
     check_callable("f", f)
+    check_instance("source", source, Representation)
+    if target is not None and check_instance("target", target, Representation).group != source.group:
+        raise ValueError(f"source and target must be of one group, got {source.group} and {target.group}")
     g = source.group.unsqueeze(source.group.check("g", g))
     values, moved = check_tensor("f(x)", f(x), inexact=True), f(source.apply(g, x))
     expected = values if target is None else target.apply(g, values)
+    if not values.numel() or not len(g):
+        raise ValueError(f"x and g must not be empty, got shapes {tuple(x.shape)} and {tuple(g.shape)}")
     gap = float((moved - expected).abs().max())
     return gap / float(values.abs().square().mean().sqrt()) if gap else 0.0
 
 
 def assert_group(group: Group, tolerance: float = 1e-10, samples: int = 256, seed: int = 0) -> None:
     """Raise ``AssertionError`` if a number of :func:`check_group` exceeds the tolerance."""
+    check_float("tolerance", tolerance, minimum=0.0)
     _assert_small(str(group), check_group(group, samples, seed), tolerance)
 
 
@@ -131,6 +140,7 @@ def assert_representation(
     representation: Representation, tolerance: float = 1e-10, samples: int = 16, seed: int = 0
 ) -> None:
     """Raise ``AssertionError`` if a number of :func:`check_representation` exceeds the tolerance (derivative: 1e-6)."""
+    check_float("tolerance", tolerance, minimum=0.0)
     defects = check_representation(representation, samples, seed)
     _assert_small(str(representation), {"derivative": defects.pop("derivative", 0.0)}, max(tolerance, 1e-6))
     _assert_small(str(representation), defects, tolerance)
@@ -145,6 +155,7 @@ def assert_equivariant(
     tolerance: float = 1e-10,
 ) -> None:
     """Raise ``AssertionError`` if :func:`equivariance_error` exceeds the tolerance."""
+    check_float("tolerance", tolerance, minimum=0.0)
     _assert_small(f"the map from {source}", {"equivariance": equivariance_error(f, source, target, x, g)}, tolerance)
 
 

@@ -31,6 +31,11 @@ def check_int(name: str, value: Any, minimum: int = 1, maximum: int | None = Non
     return number
 
 
+def seeded(seed: int) -> torch.Generator:
+    """Return a random source on the CPU with this seed, an integer of at least 0."""
+    return torch.Generator().manual_seed(check_int("seed", seed, minimum=0))
+
+
 def check_float(name: str, value: Any, minimum: float = -math.inf, maximum: float = math.inf) -> float:
     """Return ``value`` as ``float`` if it is a finite real number in ``[minimum, maximum]``.
 
@@ -43,7 +48,10 @@ def check_float(name: str, value: Any, minimum: float = -math.inf, maximum: floa
     """
     if isinstance(value, (bool, str, complex)) or not hasattr(value, "__float__"):
         raise TypeError(f"{name} must be a real number, got {value!r} of type {type(value).__name__}")
-    number = float(value)
+    try:
+        number = float(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(f"{name} must be a real number, got a {type(value).__name__} of several entries") from error
     if not math.isfinite(number) or not minimum <= number <= maximum:
         raise ValueError(f"{name} must be a finite number in [{minimum}, {maximum}], got {number}")
     return number
@@ -54,6 +62,14 @@ def check_choice(name: str, value: Any, choices: Iterable[Any]) -> Any:
     allowed = list(choices)
     if value not in allowed:
         raise ValueError(f"{name} must be one of {allowed}, got {value!r}")
+    return value
+
+
+def check_instance(name: str, value: Any, kind: type | tuple[type, ...]) -> Any:
+    """Return ``value`` if it is of ``kind``, or of one of several; raise ``TypeError`` otherwise."""
+    if not isinstance(value, kind):
+        wanted = " or ".join(k.__name__ for k in (kind if isinstance(kind, tuple) else (kind,)))
+        raise TypeError(f"{name} must be a {wanted}, got {value!r} of type {type(value).__name__}")
     return value
 
 
@@ -75,7 +91,7 @@ def holds(condition: torch.Tensor) -> bool:
 
 
 def check_tensor(
-    name: str, value: Any, shape: tuple[int | None, ...] | None = None, inexact: bool = False
+    name: str, value: Any, shape: tuple[int | None, ...] | None = None, inexact: bool = False, real: bool = False
 ) -> torch.Tensor:
     """Return ``value`` if it is a finite tensor whose *last* axes have the sizes in ``shape``.
 
@@ -89,11 +105,13 @@ def check_tensor(
         Sizes of the trailing axes; ``None`` in a place allows any size there. Leading batch axes are free.
     inexact
         Whether integers and booleans are refused.
+    real
+        Whether complex numbers are refused.
 
     Raises
     ------
     TypeError
-        ``value`` is not a ``torch.Tensor``, or integer although ``inexact`` is set.
+        ``value`` is not a ``torch.Tensor``, integer although ``inexact`` is set, or complex although ``real`` is.
     ValueError
         The trailing axes have other sizes, or an entry is NaN or infinite.
     """
@@ -105,6 +123,8 @@ def check_tensor(
         if not fits:
             wanted = ", ".join("any" if s is None else str(s) for s in shape)
             raise ValueError(f"{name} must have shape (..., {wanted}), got {tuple(value.shape)}")
+    if real and value.is_complex():
+        raise TypeError(f"{name} must be real, got {value.dtype}")
     if not (value.is_floating_point() or value.is_complex()):
         if inexact:
             raise TypeError(f"{name} must be of a floating-point or complex dtype, got {value.dtype}")

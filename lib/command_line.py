@@ -39,8 +39,8 @@ def use_threads(count: int) -> None:
     Raises
     ------
     ValueError
-        Fewer than one.
+        Fewer than one, or more than 4096.
     """
     import torch
 
-    torch.set_num_threads(check_int("threads", count))
+    torch.set_num_threads(check_int("threads", count, maximum=4096))

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lib.checks import check_choice, check_int
+from lib.checks import check_choice, check_instance, check_int
 
 PHOTOGRAPHS = ("astronaut", "chelsea", "coffee", "rocket")
 
@@ -50,6 +50,9 @@ def digits(dtype: torch.dtype = torch.float64, train: int = 1200, seed: int = 0)
     from sklearn.datasets import load_digits
 
     check_int("train", train, maximum=1796)
+    check_int("seed", seed, minimum=0)
+    if not check_instance("dtype", dtype, torch.dtype).is_floating_point:
+        raise ValueError(f"dtype must be a real floating-point type, got {dtype}")
     x, y = load_digits(return_X_y=True)
     order = np.random.default_rng(seed).permutation(len(x))
     images = torch.from_numpy(x[order] / 16.0).to(dtype)

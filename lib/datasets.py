@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lib.checks import check_float, check_int
+from lib.checks import check_float, check_int, check_tensor, seeded
 
 VARIABLE = "SYMMETRY_DATA"
 MIRRORS = (
@@ -82,7 +82,7 @@ def block_graphs(
     if check_int("nodes", nodes, minimum=2) % 2:
         raise ValueError(f"nodes must be even for two equal blocks, got {nodes}")
     within, across = check_float("within", within, 0.0, 1.0), check_float("across", across, 0.0, 1.0)
-    generator = torch.Generator().manual_seed(check_int("seed", seed, minimum=0))
+    generator = seeded(seed)
     block = torch.rand(count, nodes, generator=generator).argsort(-1) < nodes // 2
     same = block[:, :, None] == block[:, None, :]
     threshold = torch.where(same, within, across)
@@ -106,8 +106,8 @@ def connection_probability(nodes: int = 10, within: float = 0.5, across: float =
     With f(a, b) for blocks of sizes a ≥ 1 and b, summing over the component of one fixed node of the first block:
     ``1 = Σ_{i,j} C(a−1, i−1) C(b, j) f(i, j) (1−p)^{i(a−i) + j(b−j)} (1−q)^{i(b−j) + j(a−i)}`` (after Gilbert 1959).
     """
-    p, q, f = 1 - within, 1 - across, {}
-    half = nodes // 2
+    p, q = 1 - check_float("within", within, 0.0, 1.0), 1 - check_float("across", across, 0.0, 1.0)
+    half, f = check_int("nodes", nodes, minimum=2) // 2, {}
     for a in range(1, half + 1):
         for b in range(half + 1):
             smaller = [(i, j) for i in range(1, a + 1) for j in range(b + 1) if (i, j) != (a, b)]
@@ -139,7 +139,8 @@ def polygon_coverage(corners: Tensor, size: int, oversampling: int = 8) -> Tenso
     Tensor
         Shape ``(..., size, size)``.
     """
-    fine = size * check_int("oversampling", oversampling)
+    check_tensor("corners", corners, (None, 2), inexact=True, real=True)
+    fine = check_int("size", size) * check_int("oversampling", oversampling)
     line = (torch.arange(fine, dtype=corners.dtype) + 0.5) * (2 / fine) - 1
     x, y = line[None, :], -line[:, None]
     inside = torch.ones(*corners.shape[:-2], fine, fine, dtype=torch.bool)
@@ -173,7 +174,7 @@ def simple_shapes(count: int, size: int = 14, seed: int = 0) -> tuple[Tensor, Te
     """
     check_int("count", count)
     check_int("size", size, minimum=2)
-    generator = torch.Generator().manual_seed(check_int("seed", seed, minimum=0))
+    generator = seeded(seed)
     draw = torch.rand(count, 4, generator=generator, dtype=torch.float64)
     pentagon, radius, centre = draw[:, 0] < 0.5, 0.7 + 0.1 * draw[:, 1], draw[:, 2:] - 0.5
     coverage = torch.zeros(count, size, size, dtype=torch.float64)

@@ -35,7 +35,7 @@ def usable_device(name: str, device: torch.device | str) -> torch.device:
     try:
         place = torch.device(device)
         torch.empty(1, device=place).cpu()
-    except (RuntimeError, AssertionError, NotImplementedError) as error:  # which one depends on the build of PyTorch
+    except (TypeError, RuntimeError, AssertionError, NotImplementedError) as error:  # it depends on PyTorch's build
         reason = str(error).splitlines()[0]
         raise ValueError(f"{name} must name a device of this machine, got {str(device)!r}: {reason}") from None
     return place
@@ -51,7 +51,7 @@ def describe_device(device: torch.device | str) -> str:
     """
     try:
         place = torch.device(device)
-    except RuntimeError:
+    except (TypeError, RuntimeError):
         raise ValueError(f"device must be the name of a device such as 'cpu' or 'cuda:0', got {device!r}") from None
     name = torch.cuda.get_device_name(place) if place.type == "cuda" else platform.machine()
     return f"{place} ({name})"

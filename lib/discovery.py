@@ -12,12 +12,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from lib.checks import check_callable, check_choice, check_float, check_int, check_tensor
+from lib.checks import check_callable, check_choice, check_float, check_instance, check_int, check_tensor
 
 Velocity = Callable[[Tensor], Tensor]
 RULES = ("mean", "leading")
@@ -58,7 +57,7 @@ def outputs(particles: Tensor, x: Tensor, response: Response) -> Tensor:
     """
     _check_units(particles, x)
     h = _inner(particles, x)
-    return _check_kind("response", response, Response).value(h).mean(1).mT
+    return check_instance("response", response, Response).value(h).mean(1).mT
 
 
 def velocity(
@@ -83,13 +82,13 @@ def velocity(
         Kinds or shapes that do not fit together.
     """
     _check_units(particles, x)
-    points, own = x.shape[-2], len(_check_kind("y", y, Tensor)) != 1
+    points, own = x.shape[-2], len(check_instance("y", y, Tensor)) != 1
     _check_shape("y", y, (len(particles) if own else 1, points, particles.shape[-1] // x.shape[-1]))
     if weights is not None:
         _check_shape("weights", weights, (points,))
     h = _inner(particles, x)  # (seeds, N, q, B)
     w = 1.0 / points if weights is None else weights
-    value = _check_kind("response", response, Response).value(h)
+    value = check_instance("response", response, Response).value(h)
     residual = (y.mT - value.mean(1)) * w
     pulled = residual[:, None] * response.slope(h, value)
     return (pulled.flatten(1, 2) @ x).reshape(particles.shape)
@@ -269,8 +268,8 @@ def discover(velocity: Velocity, basis: Tensor, growth: Growth, generator: torch
         Particles became infinite or NaN: the rate is too large.
     """
     check_callable("velocity", velocity)
-    _check_kind("growth", growth, Growth)
-    _check_kind("generator", generator, torch.Generator)
+    check_instance("growth", growth, Growth)
+    check_instance("generator", generator, torch.Generator)
     frame, dimensions = _frame(basis)
     whole, active, escapes = frame.shape[-1], torch.ones_like(dimensions, dtype=torch.bool), []
     while active.any():
@@ -370,15 +369,9 @@ def _inner(particles: Tensor, x: Tensor) -> Tensor:
     return (rows @ x.mT).unflatten(1, (particles.shape[1], -1))
 
 
-def _check_kind(name: str, value: Any, kind: type) -> Any:
-    if not isinstance(value, kind):
-        raise TypeError(f"{name} must be a {kind.__name__}, got {value!r} of type {type(value).__name__}")
-    return value
-
-
 def _check_shape(name: str, value: Tensor, shape: tuple[int | None, ...]) -> None:
     """Check a tensor's whole shape; cheap, since it is done at every step."""
-    if _check_kind(name, value, Tensor).ndim != len(shape) or any(
+    if check_instance(name, value, Tensor).ndim != len(shape) or any(
         s not in (None, t) for s, t in zip(shape, value.shape)
     ):
         wanted = ", ".join("any" if s is None else str(s) for s in shape)
@@ -388,7 +381,7 @@ def _check_shape(name: str, value: Tensor, shape: tuple[int | None, ...]) -> Non
 def _check_units(particles: Tensor, x: Tensor) -> None:
     """Check that matrices and inputs fit together."""
     _check_shape("particles", particles, (None, None, None))
-    _check_shape("x", x, (None, None) if _check_kind("x", x, Tensor).ndim == 2 else (len(particles), None, None))
+    _check_shape("x", x, (None, None) if check_instance("x", x, Tensor).ndim == 2 else (len(particles), None, None))
     length = particles.shape[-1]
     if not x.numel() or length % x.shape[-1]:
         raise ValueError(f"x must hold points of a length that divides {length}, got shape {tuple(x.shape)}")
@@ -397,4 +390,4 @@ def _check_units(particles: Tensor, x: Tensor) -> None:
 def _check_cloud(z: Tensor, P: Tensor) -> None:
     _check_shape("z", z, (None, None, None))
     dim = z.shape[-1]
-    _check_shape("P", P, (dim, dim) if _check_kind("P", P, Tensor).ndim == 2 else (len(z), dim, dim))
+    _check_shape("P", P, (dim, dim) if check_instance("P", P, Tensor).ndim == 2 else (len(z), dim, dim))

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lib.checks import check_choice, check_float
+from lib.checks import check_choice, check_float, check_instance
 from lib.divergences import KINDS, PIVOTS, invariant_program, transport
 from lib.finite_spaces import FiniteSpace
 
@@ -131,6 +131,7 @@ def mmd(space: FiniteSpace, q: Tensor, p: Tensor, bandwidth: float = 1.0) -> Ten
 
     It is ``sqrt((q − p)ᵀ K (q − p))`` (Gretton et al. 2012). Arguments as in :func:`wasserstein`.
     """
+    check_instance("space", space, FiniteSpace)
     kernel = space.kernel(bandwidth).numpy()
     return _each(lambda a, b: float(np.sqrt(max((a - b) @ kernel @ (a - b), 0.0))), space, q, p)
 
@@ -148,6 +149,7 @@ def mmd_invariant(space: FiniteSpace, q: Tensor, p: Tensor, bandwidth: float = 1
     """
     from scipy.linalg import null_space
 
+    check_instance("space", space, FiniteSpace)
     values, vectors = np.linalg.eigh(space.kernel(bandwidth).numpy())
     if values[0] < -1e-10 * values[-1]:
         raise ArithmeticError(f"the kernel is not positive semidefinite, its least eigenvalue is {values[0]:.2g}")

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from lib.checks import check_choice, check_float, check_tensor
-from lib.quotient import Isometries, check_action, quotient_cost
+from lib.quotient import Isometries, check_action, check_pair, quotient_cost
 
 KINDS = ("alpha2", "kl")
 # How often the simplex of POT may pivot; its own limit of 1e5 stops early on a thousand points.
@@ -49,6 +49,9 @@ def transport(cost: Tensor, a: np.ndarray, b: np.ndarray) -> float:
     """Return the least cost ``Σ π_ij cost_ij`` of a plan π with margins a and b."""
     import ot
 
+    check_tensor("cost", cost, (len(a), len(b)), inexact=True, real=True)
+    if cost.ndim != 2:
+        raise ValueError(f"cost must be one matrix, shape ({len(a)}, {len(b)}), got {tuple(cost.shape)}")
     return float(ot.emd2(a, b, cost.cpu().numpy(), numItermax=PIVOTS))
 
 
@@ -77,6 +80,7 @@ def w1_batch(x: Tensor, y: Tensor, action: Isometries) -> Tensor:
     check_action(action)
     if action.check_points("x", x).ndim != 3 or action.check_points("y", y).shape != x.shape:
         raise ValueError(f"x and y must have one shape (replicates, n, dim), got {tuple(x.shape)} and {tuple(y.shape)}")
+    _check_plain(x, y)
     if action.line is not None:
         return (action.line(x).sort(-1).values - action.line(y).sort(-1).values).abs().mean(-1)
     if action.circle is not None:
@@ -147,6 +151,8 @@ def invariant_program(distances: Tensor, gain: Tensor) -> float:
     from scipy.optimize import linprog
     from scipy.sparse import coo_array
 
+    check_tensor("distances", distances, (None, None, None), inexact=True, real=True)
+    check_tensor("gain", gain, distances.shape[-1:], inexact=True, real=True)
     order, count, _ = distances.shape
     i, j = (index.ravel() for index in np.nonzero(~np.eye(count, dtype=bool)))
     rows = np.arange(len(i) * order)
@@ -209,6 +215,7 @@ def regularised_batch(x: Tensor, y: Tensor, action: Isometries, kind: str = "alp
     check_action(action)
     if action.check_points("x", x).ndim != 3 or action.check_points("y", y).ndim != 3 or len(x) != len(y):
         raise ValueError(f"x and y must have shape (replicates, n, dim), got {tuple(x.shape)} and {tuple(y.shape)}")
+    _check_plain(x, y)
     check_choice("kind", kind, KINDS)
     if check_float("lipschitz", lipschitz) <= 0:
         raise ValueError(f"lipschitz must be positive, got {lipschitz}")
@@ -317,13 +324,21 @@ def check_samples(x: Tensor, y: Tensor, action: Isometries) -> None:
     for name, sample in (("x", x), ("y", y)):
         if action.check_points(name, sample).ndim != 2:
             raise ValueError(f"{name} must have shape (n, {action.dim}), got {tuple(sample.shape)}")
+    _check_plain(x, y)
+
+
+def _check_plain(x: Tensor, y: Tensor) -> None:
+    """Raise unless samples fit together and carry no gradient: the solvers run outside of torch and would lose it."""
+    check_pair(x, y)
+    if x.requires_grad or y.requires_grad:
+        raise ValueError("x and y must not require gradients, these distances have none: pass x.detach()")
 
 
 def _masses(name: str, given: Tensor | None, count: int) -> np.ndarray:
     """Return masses as an array, equal ones where none are given."""
     if given is None:
         return np.full(count, 1.0 / count)
-    check_tensor(name, given, (count,), inexact=True)
+    check_tensor(name, given, (count,), inexact=True, real=True)
     if given.ndim != 1 or bool((given < 0).any()) or abs(float(given.sum()) - 1) > 1e-9:
         raise ValueError(f"{name} must be {count} nonnegative masses of sum 1, got sum {float(given.sum()):.6g}")
     return given.detach().cpu().double().numpy()

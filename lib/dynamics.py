@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from lib.checks import check_choice, check_float, check_int
+from lib.checks import check_choice, check_float, check_instance, check_int
 from lib.laws import Law
 from lib.networks import Network, check_inputs
 
@@ -79,6 +79,8 @@ class Strategy:
         check_choice("kind", self.kind, ("nominal", "equivariant", "augmented"))
         if (self.kind == "augmented") != (self.law is not None):
             raise ValueError(f"law must be given for 'augmented' and only there, got {self.law!r} for {self.kind!r}")
+        if self.law is not None:
+            check_instance("law", self.law, Law)
         if self.passes is not None:
             check_int("passes", self.passes)
 
@@ -130,7 +132,8 @@ def views(task: Task, strategy: Strategy, generators: Sequence[torch.Generator],
 
 def transformed(task: Task, g: Tensor) -> tuple[Tensor, Tensor]:
     """Return ρ_X(g) x and ρ_Y(g) y for all data and elements g ``(m, *element_shape)``; m is the first axis of both."""
-    spaces = task.network.architecture.spaces
+    spaces = check_instance("task", task, Task).network.architecture.spaces
+    spaces[0].representation.group.check("g", g)
     inverse = spaces[0].representation.group.inverse(g)
     source = spaces[0].representation.permutation(inverse).to(task.inputs.device)
     x = _read(task.inputs, source)
@@ -197,7 +200,8 @@ def _gather(values: Tensor, source: Tensor) -> Tensor:
 
 def run_generators(runs: Sequence[int], seed: int) -> list[torch.Generator]:
     """Return one generator per run number; the streams depend on seed and run number only."""
-    return [torch.Generator().manual_seed(7_000_003 * seed + run) for run in runs]
+    check_int("seed", seed, minimum=0)
+    return [torch.Generator().manual_seed(7_000_003 * seed + check_int("runs", run, minimum=0)) for run in runs]
 
 
 def gradient(
@@ -207,6 +211,7 @@ def gradient(
 
     ``parameters`` are dense layers, or reduced coordinates: then the gradient is that of θ ↦ R(A(θ)), orbit sums of ∇R.
     """
+    check_instance("task", task, Task).network.check_parameters("parameters", parameters)
     leaves = [p.detach().contiguous().requires_grad_(True) for p in parameters]
     risk = leaves[0].new_zeros(len(leaves[0]))
     for view in pieces:
@@ -282,8 +287,14 @@ def train(
     part
         Samples per run that go through the network together; does not change the result beyond rounding.
     """
+    check_instance("task", task, Task)
+    check_instance("strategy", strategy, Strategy)
     check_int("epochs", epochs)
     check_float("rate", rate, minimum=0.0)
+    check_int("seed", seed, minimum=0)
+    check_int("first_run", first_run, minimum=0)
+    check_int("part", part)
+    task.network.check_parameters("start", start)
     runs = len(start[0])
     size = _runs_at_once(task, runs, part) if runs_at_once is None else check_int("runs_at_once", runs_at_once)
     pieces = []

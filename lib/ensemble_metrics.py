@@ -13,13 +13,14 @@ import torch
 from scipy.stats import t as student
 from torch import Tensor
 
-from lib.checks import check_float, check_int, check_tensor
+from lib.checks import check_callable, check_float, check_instance, check_int, check_tensor
 
 Metric = Callable[[Tensor], Tensor]
 
 
 def squared_residual(logits: Tensor) -> Tensor:
     """Return the mean over images and g of ‖f̄(ρ(g)x) − Q_G f̄(x)‖², shape ``(…)``."""
+    _check_logits(logits)
     return (logits - logits.mean(-3, keepdim=True)).square().sum(-1).mean((-2, -1))
 
 
@@ -30,24 +31,29 @@ def residual(logits: Tensor) -> Tensor:
 
 def agreement(logits: Tensor) -> Tensor:
     """Return the share of moved images, g ≠ e, that get the class that the image itself gets, shape ``(…)``."""
-    best = logits.argmax(-1)
+    best = _check_logits(logits).argmax(-1)
     return (best[..., 1:, :] == best[..., :1, :]).to(logits.dtype).mean((-2, -1))
 
 
 def divergence(logits: Tensor) -> Tensor:
     """Return ½(KL(p‖q) + KL(q‖p)) of the predictions at x and ρ(g)x, averaged over g ≠ e and images, shape ``(…)``."""
-    logp = logits.log_softmax(-1)
+    logp = _check_logits(logits).log_softmax(-1)
     difference = logp[..., 1:, :, :] - logp[..., :1, :, :]
     return 0.5 * (difference * (logp[..., 1:, :, :].exp() - logp[..., :1, :, :].exp())).sum(-1).mean((-2, -1))
 
 
 def accuracy(logits: Tensor, labels: Tensor) -> Tensor:
     """Return the share of right predictions over all images and rotations, shape ``(…)``."""
+    n, classes = _check_logits(logits).shape[-2:]
+    check_tensor("labels", labels, (n,))
+    if labels.ndim != 1 or labels.dtype != torch.int64 or bool(((labels < 0) | (labels >= classes)).any()):
+        raise ValueError(f"labels must be {n} classes from 0 to {classes - 1}, int64, got {labels.dtype}: {labels}")
     return (logits.argmax(-1) == labels).to(logits.dtype).mean((-2, -1))
 
 
 def block_means(logits: Tensor, size: int) -> Tensor:
     """Return the mean logits of consecutive members, ``size`` at a time: ``(m // size, |G|, n, classes)``."""
+    check_tensor("logits", logits, (None, None, None, None), inexact=True)
     check_int("size", size, maximum=len(logits))
     count = len(logits) // size
     return logits[: count * size].unflatten(0, (count, size)).mean(1)
@@ -77,6 +83,9 @@ def curves(logits: Tensor, sizes: Sequence[int], groups: int, metric: Metric) ->
         Shape ``(groups, len(sizes))``.
     """
     check_tensor("logits", logits, (None, None, None, None))
+    check_callable("metric", metric)
+    if not check_instance("sizes", sizes, Sequence):
+        raise ValueError("sizes must hold at least one number of members, got none")
     per_group = len(logits) // check_int("groups", groups, maximum=len(logits))
     for size in sizes:
         check_int("sizes", size, maximum=per_group)
@@ -87,6 +96,9 @@ def curves(logits: Tensor, sizes: Sequence[int], groups: int, metric: Metric) ->
 
 def slope(curve: Tensor, sizes: Sequence[int]) -> Tensor:
     """Return the least-squares slope of log metric against log M, shape ``(…)`` for curves ``(…, len(sizes))``."""
+    check_tensor("curve", curve, (None,), inexact=True, real=True)
+    for size in check_instance("sizes", sizes, Sequence):
+        check_int("sizes", size)
     if len(sizes) < 2 or curve.shape[-1] != len(sizes):
         raise ValueError(f"curve must have one value for each of at least two sizes, got {tuple(curve.shape)}, {sizes}")
     x = torch.tensor(sizes, dtype=torch.float64).log()
@@ -106,7 +118,7 @@ def slope_interval(curve: Tensor, sizes: Sequence[int], level: float = 0.95) -> 
     level
         Coverage.
     """
-    groups = check_int("groups", len(curve), minimum=3)
+    groups = check_int("groups", len(check_tensor("curve", curve, (None, None))), minimum=3)
     level = check_float("level", level, 0.5, 0.999)
     centre = float(slope(curve.mean(0), sizes))
     without = slope((curve.sum(0) - curve) / (groups - 1), sizes)
@@ -126,10 +138,20 @@ def bootstrap(logits: Tensor, metric: Metric, resamples: int = 100, seed: int = 
     Each resample gives every member a multiplicity; a squared residual is on average larger by V/M than that of the
     ensemble itself, for any ensemble of M members.
     """
-    m = len(check_tensor("logits", logits, (None, None, None, None)))
+    check_callable("metric", metric)
+    check_int("seed", seed, minimum=0)
+    m = len(check_tensor("logits", logits, (None, None, None, None), inexact=True))
+    check_int("members", m)
     counts = np.random.default_rng(seed).multinomial(m, np.full(m, 1 / m), check_int("resamples", resamples))
     weights = torch.from_numpy(counts / m).to(logits)
     return torch.stack([metric(torch.tensordot(w, logits, 1)) for w in weights])
+
+
+def _check_logits(logits: Tensor) -> Tensor:
+    check_tensor("logits", logits, (None, None, None), inexact=True, real=True)
+    if not logits.numel():
+        raise ValueError(f"logits must not be empty, got shape {tuple(logits.shape)}")
+    return logits
 
 
 def separation(broken: Tensor, whole: Tensor, resamples: int = 200, level: float = 0.95, seed: int = 0) -> float:

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from lib.checks import check_choice, check_float, check_int, check_tensor
-from lib.ensembles import Members, Network, draw_members, generator_of, join
+from lib.checks import check_choice, check_float, check_instance, check_int, check_tensor
+from lib.ensembles import HEADS, LAWS, Members, Network, draw_members, generator_of, join
 
 STREAMS = ("own", "shared")
 
@@ -57,6 +57,8 @@ class Plan:
         check_int("batch", self.batch)
         check_float("rate", self.rate, minimum=0.0)
         check_int("seed", self.seed, minimum=0)
+        check_choice("law", self.law, LAWS)
+        check_choice("head", self.head, HEADS)
         check_choice("stream", self.stream, STREAMS)
 
 
@@ -76,7 +78,10 @@ class Course:
     labels: Tensor
 
     def __post_init__(self) -> None:
-        check_tensor("table", self.table, (None, len(self.labels), None, None), inexact=True)
+        labels = check_tensor("labels", self.labels, (None,))
+        if labels.ndim != 1 or not len(labels) or bool((labels < 0).any()):
+            raise ValueError(f"labels must be classes from 0 on, shape (n,) with n ≥ 1, got {labels}")
+        check_tensor("table", self.table, (None, len(self.labels), None, None), inexact=True, real=True)
         if self.table.ndim != 4:
             raise ValueError(f"table must have shape (rotations, n, size, size), got {tuple(self.table.shape)}")
         if self.labels.dtype != torch.int64:
@@ -89,6 +94,9 @@ def member_bytes(network: Network, plan: Plan, dtype: torch.dtype = torch.float3
     Parameters, their gradients and updates; activations of one batch before and after tanh, with their gradients; the
     images of the batch.
     """
+    check_instance("network", network, Network)
+    check_instance("plan", plan, Plan)
+    check_instance("dtype", dtype, torch.dtype)
     parameters = sum(torch.Size(shape).numel() for shape in network.shapes)
     quarter, sixteenth = (network.channels * (network.size // k) ** 2 for k in (2, 4))
     values = 4 * quarter + 11 * sixteenth + 2 * network.size**2 + 4 * network.classes
@@ -109,6 +117,7 @@ def check_memory(network: Network, plan: Plan, block: int, memory: int, like: Te
     like
         A tensor of the type of the parameters.
     """
+    check_instance("like", like, Tensor)
     fit = check_int("memory", memory) // member_bytes(network, plan, like.dtype)
     if check_int("block", block) * check_int("workers", workers) > fit:
         raise ValueError(
@@ -128,6 +137,9 @@ def loss_gradient(network: Network, members: Members, x: Tensor, y: Tensor) -> M
     x, y
         Images ``(m, batch, size, size)``, or ``(1, …)`` for all; classes ``(batch,)``.
     """
+    check_instance("network", network, Network)
+    if check_instance("y", y, Tensor).shape != check_instance("x", x, Tensor).shape[1:2]:
+        raise ValueError(f"y must hold one class for each image of x, got shapes {tuple(y.shape)} and {tuple(x.shape)}")
     with torch.enable_grad():
         leaves = tuple(p.detach().requires_grad_() for p in members)
         logits = network.outputs(leaves, x)

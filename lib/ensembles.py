@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import affine_grid, avg_pool2d, conv2d, grid_sample, layer_norm
 
-from lib.checks import check_choice, check_int, check_tensor
+from lib.checks import check_choice, check_instance, check_int, check_tensor
 
 Members = tuple[Tensor, ...]
 
@@ -104,8 +104,9 @@ class Network:
         return self._run(members, x, fused=False)
 
     def _run(self, members: Members, x: Tensor, fused: bool) -> Tensor:
-        count = len(members[0])
-        check_tensor("x", x, (self.size, self.size))
+        count = self.check_members(members)
+        if check_tensor("x", x, (self.size, self.size)).dtype != members[0].dtype:
+            raise TypeError(f"x must be of the members' dtype {members[0].dtype}, got {x.dtype}")
         if x.ndim != 4 or x.shape[0] not in (1, count):
             raise ValueError(f"x must have shape (1 or {count}, batch, size, size), got {tuple(x.shape)}")
         h = x.expand(count, -1, -1, -1).transpose(0, 1)
@@ -121,11 +122,21 @@ class Network:
         h = layer_norm(h, h.shape[-1:])
         return torch.einsum("bmi,moi->mbo", h, members[3].flatten(2)) + members[4][:, None]
 
+    def check_members(self, members: Members) -> int:
+        """Return the number of members; raise unless their tensors have the shapes ``(m, *shape)``."""
+        check_instance("members", members, (tuple, list))
+        got = [tuple(check_instance("members", p, Tensor).shape) for p in members]
+        if [shape[1:] for shape in got] != self.shapes or len({shape[:1] for shape in got}) != 1 or not got[0][0]:
+            raise ValueError(f"members must have shapes (m, *shape) for {self.shapes}, with one m ≥ 1, got {got}")
+        return got[0][0]
+
     def turn(self, members: Members, k: int) -> Members:
         """Return ρ(r^k) of the members: filters and head turned by k quarter turns, then cut to the support.
 
         For an invariant support, ``outputs(turn(members, k), rot90(x, k)) == outputs(members, x)``.
         """
+        self.check_members(members)
+        check_int("k", k, minimum=-(2**31))
         banks = tuple(bank.rot90(k, (-2, -1)) * self.mask.to(bank) for bank in members[:3])
         return (*banks, members[3].rot90(k, (-2, -1)), members[4])
 
@@ -139,6 +150,7 @@ def fuse_pooling(filters: Tensor) -> Tensor:
 
     The mean of four shifted copies: ``k[a, b] = ¼ Σ_{i, j ∈ {0, 1}} w[a − i, b − j]``, shape ``(…, 4, 4)``.
     """
+    check_tensor("filters", filters, (3, 3))
     rows = torch.cat([filters, torch.zeros_like(filters[..., :1, :])], -2)
     rows = rows + rows.roll(1, -2)
     square = torch.cat([rows, torch.zeros_like(rows[..., :1])], -1)
@@ -184,7 +196,11 @@ def draw_members(
     tuple of Tensor
         Shapes ``(count, *shape)`` for the shapes of the network; the bias of the head is zero.
     """
+    check_instance("network", network, Network)
     check_int("count", count)
+    check_int("seed", seed, minimum=0)
+    if not check_instance("dtype", dtype, torch.dtype).is_floating_point:
+        raise ValueError(f"dtype must be a real floating-point type, got {dtype}")
     check_choice("law", law, LAWS)
     check_choice("head", head, HEADS)
     *weights, bias = network.shapes
@@ -238,6 +254,8 @@ def _rotate(images: Tensor, angle: float) -> Tensor:
 
 def join(parts: list[Members]) -> Members:
     """Return one ensemble with the members of several."""
+    if not check_instance("parts", parts, (list, tuple)):
+        raise ValueError("parts must hold at least one ensemble, got none")
     return tuple(torch.cat(column) for column in zip(*parts, strict=True))
 
 
@@ -264,7 +282,11 @@ def orbit_logits(network: Network, members: Members, table: Tensor, part: int = 
     Tensor
         Shape ``(m, |G|, n, classes)``.
     """
+    check_instance("network", network, Network)
+    check_int("part", part)
+    if check_tensor("table", table, (None, None, network.size, network.size), inexact=True, real=True).ndim != 4:
+        raise ValueError(f"table must have shape (|G|, n, size, size), got {tuple(table.shape)}")
     x = table.flatten(0, 1)[None]
-    blocks = [choose(members, slice(i, i + part)) for i in range(0, len(members[0]), check_int("part", part))]
+    blocks = [choose(members, slice(i, i + part)) for i in range(0, network.check_members(members), part)]
     logits = torch.cat([network.outputs(block, x) for block in blocks])
     return logits.unflatten(1, table.shape[:2])

@@ -83,7 +83,7 @@ class FiniteSpace:
 
     def check_law(self, name: str, law: Any) -> Tensor:
         """Return ``law`` if it holds probability vectors on the points, shape ``(..., N)``; raise otherwise."""
-        check_tensor(name, law, (self.size,), inexact=True)
+        check_tensor(name, law, (self.size,), inexact=True, real=True)
         if bool((law < 0).any()) or bool(((law.sum(-1) - 1).abs() > _TOLERANCE).any()):
             raise ValueError(f"{name} must hold probability vectors: nonnegative entries with sum 1")
         return law
@@ -143,7 +143,7 @@ def orbit_closure(representation: Representation, starts: Tensor, metric: Tensor
 
 def _check_metric(distances: Tensor, size: int) -> None:
     """Raise unless distances are positive off the diagonal, symmetric, and obey the triangle inequality."""
-    check_tensor("distances", distances, (size, size), inexact=True)
+    check_tensor("distances", distances, (size, size), inexact=True, real=True)
     slack = _TOLERANCE * float(distances.abs().max())
     off = ~torch.eye(size, dtype=torch.bool)
     detour = (distances[:, :, None] + distances[None]).amin(1)

@@ -233,7 +233,9 @@ def boltzmann_entropy(points: Tensor, neighbours: int = 4) -> Tensor:
     ValueError
         Fewer than k + 1 points, or k + 1 points at one place.
     """
-    check_tensor("points", points, (None, None), inexact=True)
+    check_tensor("points", points, (None, None), inexact=True, real=True)
+    if not points.numel():
+        raise ValueError(f"points must not be empty, got shape {tuple(points.shape)}")
     count, d = points.shape[-2:]
     k = check_int("neighbours", neighbours, maximum=count - 1)
     clouds = points.detach().cpu().double().reshape(-1, count, d).numpy()

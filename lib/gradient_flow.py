@@ -24,7 +24,7 @@ import torch
 from scipy.integrate import solve_ivp
 from torch import Tensor
 
-from lib.checks import check_choice, check_float, check_tensor
+from lib.checks import check_choice, check_float, check_instance, check_tensor
 from lib.linear_networks import LinearNetwork
 from lib.margins import NotSeparable, separability
 
@@ -144,11 +144,15 @@ def train(
         which can happen for a cap of 1e6 and more.
     """
     how = how or Integration()
-    check_tensor("features", features, (None, network.inputs), inexact=True)
+    check_instance("network", network, LinearNetwork)
+    for name, value in (("features", features), ("labels", labels), ("start", start)):
+        if check_instance(name, value, Tensor).requires_grad:
+            raise ValueError(f"{name} must not require gradients, the flow has none: pass {name}.detach()")
+    check_tensor("features", features, (None, network.inputs), inexact=True, real=True)
     found = separability(features, labels)
     if not found.separable:
         raise NotSeparable(found)
-    if check_tensor("start", start, (network.size,), inexact=True).ndim != 1 or not start.norm() > 0:
+    if check_tensor("start", start, (network.size,), inexact=True, real=True).ndim != 1 or not start.norm() > 0:
         raise ValueError(f"start must be a nonzero vector of {network.size} parameters, got shape {tuple(start.shape)}")
     field = _Field(network, (features * labels[:, None]).double(), how)
     radius = start.double().norm()

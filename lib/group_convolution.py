@@ -16,7 +16,7 @@ import math
 import torch
 from torch import Tensor
 
-from lib.checks import check_tensor
+from lib.checks import check_instance, check_tensor
 from lib.groups import Cyclic, DirectProduct, FiniteGroup, SemidirectProduct
 
 
@@ -25,7 +25,7 @@ def cyclic_moduli(group: FiniteGroup) -> tuple[int, ...] | None:
 
     The numbering of such a group is row-major: ``f.reshape(n_1, …, n_k)`` lays a function out on the torus.
     """
-    if isinstance(group, Cyclic):
+    if isinstance(check_instance("group", group, FiniteGroup), Cyclic):
         return (group.n,)
     if isinstance(group, DirectProduct):
         parts = cyclic_moduli(group.normal), cyclic_moduli(group.complement)

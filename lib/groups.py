@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lib.checks import check_callable, check_int, check_tensor, holds
+from lib.checks import check_callable, check_instance, check_int, check_tensor, holds
 
 ENUMERATION_LIMIT = 50_000_000  # entries of a list of elements
 LARGEST_ORDER = 2**62  # elements are numbered, and added, in 64 bits
@@ -372,8 +372,8 @@ class SemidirectProduct(FiniteGroup):
     def __init__(
         self, normal: FiniteGroup, complement: FiniteGroup, action: Callable[[Tensor, Tensor], Tensor], name: str
     ) -> None:
-        _check_finite_group("normal", normal)
-        _check_finite_group("complement", complement)
+        check_instance("normal", normal, FiniteGroup)
+        check_instance("complement", complement, FiniteGroup)
         self.normal, self.complement, self.action = normal, complement, check_callable("action", action)
         self.order = check_int("order", normal.order * complement.order, maximum=LARGEST_ORDER)
         self.split = normal.element_shape[0]
@@ -457,11 +457,6 @@ class Dihedral(SemidirectProduct):
     def __init__(self, n: int) -> None:
         self.n = check_int("n", n)
         super().__init__(Cyclic(n), Cyclic(2), lambda h, a: (1 - 2 * h) * a % n, f"D{n}")
-
-
-def _check_finite_group(name: str, value: object) -> None:
-    if not isinstance(value, FiniteGroup):
-        raise TypeError(f"{name} must be a FiniteGroup, got {value!r} of type {type(value).__name__}")
 
 
 def _parity(images: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
-from lib.checks import check_callable, check_choice, check_float, check_int, check_tensor
+from lib.checks import check_callable, check_choice, check_float, check_instance, check_int, check_tensor
 from lib.groups import FiniteGroup, Group, SemidirectProduct
 from lib.lie import CompactLieGroup
 from lib.representations import Hom, Representation, Restriction
@@ -40,7 +40,7 @@ class Projection(ABC):
     """
 
     def __init__(self, representation: Representation) -> None:
-        self.representation = _check_representation("representation", representation)
+        self.representation = check_instance("representation", representation, Representation)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return Π x.
@@ -331,7 +331,7 @@ def projection(representation: Representation, route: str = "auto") -> Projectio
         The route does not fit the representation.
     """
     check_choice("route", route, ROUTES)
-    if not _check_representation("representation", representation).is_unitary:
+    if not check_instance("representation", representation, Representation).is_unitary:
         raise ValueError(f"representation must be unitary for an orthogonal projection, {representation.name} is not")
     if route == "auto":
         group = representation.group
@@ -345,7 +345,7 @@ def projection(representation: Representation, route: str = "auto") -> Projectio
 
 def constraints(representation: Representation) -> Tensor:
     """Return the stacked matrices ρ(s) − 1 and dρ(X), shape ``(m, dim)``, whose common kernel are the invariants."""
-    group = _check_representation("representation", representation).group
+    group = check_instance("representation", representation, Representation).group
     blocks = [representation._matrix(group.generators()) - torch.eye(representation.dim)]
     if isinstance(group, CompactLieGroup) and group.lie_dimension:
         blocks.append(representation._derivative(group.lie_algebra()))
@@ -368,7 +368,7 @@ def invariant_dimension(representation: Representation, degree: int = 8) -> int:
         The average is not an integer to 1e-6, or changes when ``degree`` grows by one: the character is no character,
         or ``degree`` is too small.
     """
-    group = _check_representation("representation", representation).group
+    group = check_instance("representation", representation, Representation).group
     values, degree = [], check_int("degree", degree, minimum=0)
     for d in (degree,) if group.is_finite else (degree, degree + 1):
         elements, weights = group.class_quadrature(d)
@@ -401,8 +401,8 @@ def symmetrize_function(
         Nodes and weights for the Haar measure; by default all elements of a finite group, with equal weights.
     """
     check_callable("f", f)
-    group = _check_representation("source", source).group
-    if target is not None and _check_representation("target", target).group != group:
+    group = check_instance("source", source, Representation).group
+    if target is not None and check_instance("target", target, Representation).group != group:
         raise ValueError(f"source and target must be representations of one group, got {group} and {target.group}")
     if elements is None and group.is_finite:
         elements = group.elements()
@@ -438,7 +438,7 @@ def symmetrize_measure(
     tuple of Tensor
         Points ``(|G|·n, dim)`` and weights ``(|G|·n,)``.
     """
-    group = _check_representation("representation", representation).group
+    group = check_instance("representation", representation, Representation).group
     if not isinstance(group, FiniteGroup):
         raise TypeError(f"representation must be of a finite group, got {group}")
     representation.check_vectors("points", points)
@@ -447,12 +447,6 @@ def symmetrize_measure(
     mass = _uniform(len(points)).to(points) if weights is None else _check_weights(weights, len(points))
     images = representation._apply(group.unsqueeze(group.elements()), points)
     return images.flatten(0, 1), mass.repeat(group.order) / group.order
-
-
-def _check_representation(name: str, value: Representation) -> Representation:
-    if not isinstance(value, Representation):
-        raise TypeError(f"{name} must be a Representation, got {value!r} of type {type(value).__name__}")
-    return value
 
 
 def _check_nodes(group: Group, elements: Tensor | None, weights: Tensor | None) -> tuple[Tensor | None, Tensor | None]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from lib.checks import check_float, check_int, check_tensor
+from lib.checks import check_float, check_instance, check_int, check_tensor
 from lib.quotient import linear
 from lib.representations import Representation
 from lib.two_sample import TwoSampleResult
@@ -59,8 +59,10 @@ def orbit_test(
         does not act by isometries.
     """
     check_int("draws", draws)
+    check_instance("generator", generator, torch.Generator)
+    check_instance("scales", scales, Sequence)
     action = linear(representation)
-    x = check_tensor("points", points, (None, representation.dim), inexact=True)
+    x = check_tensor("points", points, (None, representation.dim), inexact=True, real=True)
     group, n = representation.group, x.shape[-2]
     widths = [check_float("scales", s, minimum=1e-6) for s in scales]
     if not widths or n < 2:

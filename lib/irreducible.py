@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lib.checks import check_int, check_tensor
+from lib.checks import check_int, check_tensor, seeded
 from lib.groups import Cyclic, DirectProduct, FiniteGroup, SemidirectProduct
 from lib.representations import MatrixRepresentation
 
@@ -201,7 +201,7 @@ class Irreducibles:
                 f"{DECOMPOSITION_LIMIT}, got {group} with |H| = {self.complement.order}"
             )
         self._table = self.complement.cayley_table()
-        self.families = self._find_families(torch.Generator().manual_seed(check_int("seed", seed, minimum=0)))
+        self.families = self._find_families(seeded(seed))
         layout = self.layout()
         self.dims = tuple(sorted({d for _, _, d, _ in layout}))
         self.counts = tuple(sum(k for _, _, d, k in layout if d == dim) for dim in self.dims)

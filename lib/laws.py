@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from lib.checks import check_instance, check_int, check_tensor
 from lib.groups import FiniteGroup, Group
 from lib.representations import Representation
 
@@ -34,6 +35,8 @@ class Law:
 
     def __post_init__(self) -> None:
         for elements, weights in self.factors:
+            check_instance("group", self.group, Group).check("elements", elements)
+            check_tensor("weights", weights, (None,), inexact=True, real=True)
             if len(elements) != len(weights) or bool((weights < 0).any()) or abs(float(weights.sum()) - 1) > 1e-12:
                 raise ValueError(f"weights of {self.name} must be one probability for each element, with sum 1")
 
@@ -61,6 +64,8 @@ class Law:
 
     def sample(self, count: int, generator: torch.Generator) -> Tensor:
         """Return independent elements, shape ``(count, *element_shape)``."""
+        check_int("count", count)
+        check_instance("generator", generator, torch.Generator)
         if not self.factors:
             return self.group.sample(count, generator)
         g = None
@@ -73,6 +78,8 @@ class Law:
         """Return ∫ ρ(g) x dν(g) for x of shape ``(..., *representation.shape)``, factor by factor."""
         if not self.factors:
             raise ValueError(f"{self.name} on {self.group} cannot be listed")
+        check_instance("representation", representation, Representation)
+        check_tensor("x", x, representation.shape, inexact=True)
         for elements, weights in reversed(self.factors):
             total = torch.zeros_like(x)
             for g, w in zip(elements, weights.tolist(), strict=True):

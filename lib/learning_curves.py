@@ -15,7 +15,7 @@ from scipy.stats import norm, ttest_rel
 from scipy.stats import t as student
 from torch import Tensor
 
-from lib.checks import check_float, check_int, check_tensor
+from lib.checks import check_callable, check_float, check_instance, check_int, check_tensor, seeded
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,8 @@ def bootstrap(statistic: Callable[[Tensor], Tensor], seeds: int, resamples: int,
     seeds, resamples, seed
         How many seeds there are (at least two), bootstrap samples, and the seed of the bootstrap.
     """
-    rng = torch.Generator().manual_seed(seed)
+    check_callable("statistic", statistic)
+    rng = seeded(seed)
     check_int("seeds", seeds, minimum=2)
     draws = torch.randint(seeds, (check_int("resamples", resamples), seeds), generator=rng)
     tail = float(norm.cdf(-math.sqrt(seeds / (seeds - 1)) * student.ppf(0.975, seeds - 1)))
@@ -59,7 +60,7 @@ def paired_interval(a: Tensor, b: Tensor) -> Interval:
         Shapes that differ, or fewer than two seeds.
     """
     _check_pair(a, b)
-    low, high = ttest_rel(a.double().numpy(), b.double().numpy()).confidence_interval(0.95)
+    low, high = ttest_rel(a.detach().double().numpy(), b.detach().double().numpy()).confidence_interval(0.95)
     return Interval(float((a.double() - b.double()).mean()), float(low), float(high))
 
 
@@ -80,8 +81,8 @@ def median_gap(a: Tensor, b: Tensor, resamples: int = 4000) -> Interval:
 
 
 def _check_pair(a: Tensor, b: Tensor) -> None:
-    check_tensor("a", a, (None,), inexact=True)
-    check_tensor("b", b, (None,), inexact=True)
+    check_tensor("a", a, (None,), inexact=True, real=True)
+    check_tensor("b", b, (None,), inexact=True, real=True)
     if a.ndim != 1 or a.shape != b.shape or len(a) < 2:
         raise ValueError(f"a and b must be one value per seed, at least 2, got {tuple(a.shape)} and {tuple(b.shape)}")
 
@@ -102,9 +103,10 @@ class Curve:
     scores: Tensor
 
     def __post_init__(self) -> None:
-        check_tensor("amounts", self.amounts, (None,))
-        check_tensor("scores", self.scores, (len(self.amounts), None), inexact=True)
-        if self.scores.ndim != 2 or len(self.amounts) < 2:
+        if check_tensor("amounts", self.amounts, (None,), real=True).ndim != 1:
+            raise ValueError(f"amounts must have shape (k,), got {tuple(self.amounts.shape)}")
+        check_tensor("scores", self.scores, (len(self.amounts), None), inexact=True, real=True)
+        if self.scores.ndim != 2 or not self.scores.numel() or len(self.amounts) < 2:
             raise ValueError(f"scores must have shape (k, seeds) with k at least 2, got {tuple(self.scores.shape)}")
         if not bool((self.amounts[0] > 0) & (self.amounts.diff() > 0).all()):
             raise ValueError(f"amounts must be positive and increasing, got {self.amounts.tolist()}")
@@ -175,7 +177,8 @@ def equivalent_factor(plain: Curve, smart: Curve, levels: int = 9, resamples: in
     ValueError
         Curves with different numbers of seeds, or with a single one.
     """
-    runs = plain.scores.shape[1]
+    runs = check_instance("plain", plain, Curve).scores.shape[1]
+    check_instance("smart", smart, Curve)
     if smart.scores.shape[1] != runs:
         raise ValueError(f"both curves must have the same seeds, got {runs} and {smart.scores.shape[1]}")
     check_int("levels", levels, minimum=2)
@@ -200,6 +203,8 @@ def equivalent_factor(plain: Curve, smart: Curve, levels: int = 9, resamples: in
 
 def factor_by_level(plain: Curve, smart: Curve, at: Sequence[float]) -> list[float]:
     """Return the equivalent factor of the mean curves at given levels, NaN where one of them does not cover it."""
+    check_instance("plain", plain, Curve)
+    check_instance("smart", smart, Curve)
     levels = torch.tensor([[check_float("at", q, minimum=1e-300) for q in at]], dtype=torch.float64)
     every = torch.arange(plain.scores.shape[1])[None]
     a, b = plain.best(every), smart.best(every)

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lib.checks import check_float, check_int, check_tensor
+from lib.checks import check_float, check_instance, check_int, check_tensor
 from lib.groups import Cyclic, FiniteGroup
 
 
@@ -62,7 +62,7 @@ class Dense(Layer):
 
     def matrix(self, w: Tensor) -> Tensor:
         """Return the rows of w as a matrix."""
-        return w.unflatten(-1, (self.outputs, self.inputs))
+        return _check("w", w, self.size).unflatten(-1, (self.outputs, self.inputs))
 
     def forward(self, a: Tensor) -> Tensor:
         """Return 1 ⊗ aᵀ."""
@@ -84,7 +84,7 @@ class Diagonal(Layer):
 
     def matrix(self, w: Tensor) -> Tensor:
         """Return diag(w)."""
-        return torch.diag_embed(w)
+        return torch.diag_embed(_check("w", w, self.size))
 
     forward = backward = matrix
 
@@ -96,8 +96,7 @@ class Convolution(Layer):
     """
 
     def __init__(self, group: FiniteGroup) -> None:
-        if not isinstance(group, FiniteGroup):
-            raise TypeError(f"group must be a FiniteGroup, got {group!r} of type {type(group).__name__}")
+        check_instance("group", group, FiniteGroup)
         self.inputs = self.outputs = self.size = self.fan_in = group.order
         inverse = group.index(group.inverse(group.elements()))
         product = group.cayley_table()
@@ -118,6 +117,7 @@ class Convolution(Layer):
         return self._gather(b, self._product)
 
     def _gather(self, values: Tensor, index: Tensor) -> Tensor:
+        _check("w", values, self.size)
         return values.index_select(-1, index.to(values.device)).unflatten(-1, (self.size, self.size))
 
 
@@ -152,10 +152,11 @@ class LinearNetwork:
     """
 
     def __init__(self, name: str, inputs: int, hidden: Sequence[Layer] = ()) -> None:
-        self.name, self.inputs, self.hidden = name, check_int("inputs", inputs), tuple(hidden)
+        self.name, self.inputs = name, check_int("inputs", inputs)
+        self.hidden = tuple(check_instance("hidden", hidden, Sequence))
         width = self.inputs
         for place, layer in enumerate(self.hidden, 1):
-            if layer.inputs != width:
+            if check_instance("hidden", layer, Layer).inputs != width:
                 raise ValueError(f"hidden layer {place} must take {width} inputs, got one with {layer.inputs}")
             width = layer.outputs
         self.sizes = (*(layer.size for layer in self.hidden), width)
@@ -224,6 +225,7 @@ class LinearNetwork:
         """
         check_int("runs", runs)
         check_float("scale", scale, minimum=1e-12)
+        check_instance("generator", generator, torch.Generator)
         w = torch.randn(runs, self.size, generator=generator, dtype=torch.float64)
         fans = torch.tensor([*(layer.fan_in for layer in self.hidden), self.sizes[-1]], dtype=torch.float64)
         return scale * w / fans.sqrt().repeat_interleave(torch.tensor(self.sizes))
@@ -239,7 +241,7 @@ def _check(name: str, value: Any, length: int) -> Tensor:
     """Return ``value`` if it holds vectors of the right length; cheap, since it is called at every step."""
     if isinstance(value, Tensor) and value.is_floating_point() and value.ndim and value.shape[-1] == length:
         return value
-    return check_tensor(name, value, (length,), inexact=True)
+    return check_tensor(name, value, (length,), inexact=True, real=True)
 
 
 def _backward(matrices: Sequence[Tensor], last: Tensor) -> list[Tensor]:

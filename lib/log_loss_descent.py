@@ -20,7 +20,7 @@ def log_exponential_loss(margins: Tensor) -> Tensor:
 
     R < 1/n only if every margin is positive.
     """
-    if not check_tensor("margins", margins, (None,), inexact=True).shape[-1]:
+    if not check_tensor("margins", margins, (None,), inexact=True, real=True).shape[-1]:
         raise ValueError(f"margins must hold at least one point, got shape {tuple(margins.shape)}")
     return torch.logsumexp(-margins, -1) - math.log(margins.shape[-1])
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lib.checks import check_callable, check_choice, check_tensor
+from lib.checks import check_callable, check_choice, check_instance, check_tensor
 from lib.groups import FiniteGroup
 from lib.representations import Hom, Representation
 
@@ -287,6 +287,8 @@ def intrinsic_derivative(
         An unknown scheme, shapes or dtypes that do not fit together, NaN, or weights that are no probabilities.
     """
     z, x, y, w = _check_problem(unit, scheme, particles, x, y, weights)
+    if torch.is_grad_enabled() and any(t.requires_grad for t in (z, x, y, w)):
+        raise ValueError("particles, x, y and weights must not require gradients, the derivative has none: detach them")
     return _derivative(unit.to(z), scheme, z, x, y, w).view(particles.shape)
 
 
@@ -335,7 +337,7 @@ def _check_problem(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return particles (1, R, N, dim Z), x (1, B, dim X), y (1, R, B, dim Y) and weights (1, B)."""
     check_choice("scheme", scheme, SCHEMES)
-    unit.check_particles("particles", particles)
+    check_instance("unit", unit, Unit).check_particles("particles", particles)
     if check_tensor("x", x, (unit.inputs.dim,), inexact=True).ndim != 2 or not len(x):
         raise ValueError(f"x must have shape (B, {unit.inputs.dim}) with B ≥ 1, got {tuple(x.shape)}")
     check_tensor("y", y, (len(x), unit.outputs.dim), inexact=True)
@@ -354,7 +356,7 @@ def _check_problem(
 
 def check_weights(weights: Tensor, count: int) -> Tensor:
     """Return weights if they are probabilities of so many data points; raise TypeError or ValueError otherwise."""
-    if check_tensor("weights", weights, (count,), inexact=True).ndim != 1:
+    if check_tensor("weights", weights, (count,), inexact=True, real=True).ndim != 1:
         raise ValueError(f"weights must have shape ({count},), got {tuple(weights.shape)}")
     if bool((weights < 0).any()) or abs(float(weights.sum()) - 1) > 1e-5:
         raise ValueError(f"weights must be nonnegative with sum one, got sum {float(weights.sum()):.6g}")

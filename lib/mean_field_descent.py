@@ -131,9 +131,9 @@ class FixedData:
     """
 
     def __init__(self, unit: Unit, x: Tensor, y: Tensor, weights: Tensor | None = None) -> None:
-        if check_tensor("x", x, (_check_unit(unit).inputs.dim,), inexact=True).ndim != 2 or not len(x):
+        if check_tensor("x", x, (_check_unit(unit).inputs.dim,), inexact=True, real=True).ndim != 2 or not len(x):
             raise ValueError(f"x must have shape (B, {unit.inputs.dim}) with B ≥ 1, got {tuple(x.shape)}")
-        if check_tensor("y", y, (None, len(x), unit.outputs.dim), inexact=True).ndim != 3:
+        if check_tensor("y", y, (None, len(x), unit.outputs.dim), inexact=True, real=True).ndim != 3:
             raise ValueError(f"y must have shape (networks, {len(x)}, {unit.outputs.dim}), got {tuple(y.shape)}")
         if weights is not None:
             check_weights(weights, len(x))
@@ -348,7 +348,7 @@ def _check_unit(unit: Unit) -> Unit:
 
 
 def _check_projector(projector: Tensor, unit: Unit) -> Tensor:
-    p = check_tensor("projector", projector, unit.fixed.shape, inexact=True)
+    p = check_tensor("projector", projector, unit.fixed.shape, inexact=True, real=True)
     defect = max(float((p - p.mT).abs().max()), float((p @ p - p).abs().max()))
     if not defect <= 1e-6:
         raise ValueError(f"projector must be an orthogonal projection, it misses P = Pᵀ = P² by {defect:.1e}")

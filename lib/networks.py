@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, layer_norm, leaky_relu
 
 from lib.actions import motions, natural, pixels, row_shifts, translations, trivial
-from lib.checks import check_choice, check_int, check_tensor
+from lib.checks import check_choice, check_instance, check_int, check_tensor
 from lib.groups import Cyclic, Group, Symmetric
 from lib.haar import OrbitMean
 from lib.representations import Hom, Representation
@@ -44,6 +44,10 @@ class Space:
 
     channels: int
     representation: Representation
+
+    def __post_init__(self) -> None:
+        check_int("channels", self.channels)
+        check_instance("representation", self.representation, Representation)
 
     @property
     def size(self) -> int:
@@ -89,7 +93,6 @@ class Architecture:
         if len({space.representation.group for space in self.spaces}) != 1:
             raise ValueError("spaces must be representations of one group")
         for space in self.spaces:
-            check_int("channels", space.channels)
             if not space.representation.is_permutation:
                 raise ValueError(f"spaces must be permutation representations, {space.representation.name} is not")
         for activation in self.activations:
@@ -219,6 +222,9 @@ class Network:
         Runs are numbered from ``first_run``; run r depends on ``seed`` and r only.
         """
         check_int("runs", runs)
+        check_int("first_run", first_run, minimum=0)
+        if not check_instance("dtype", dtype, torch.dtype).is_floating_point:
+            raise ValueError(f"dtype must be a real floating-point type, got {dtype}")
         draws = []
         for run in range(first_run, first_run + runs):
             generator = torch.Generator().manual_seed(1_000_003 * check_int("seed", seed, minimum=0) + run)
@@ -257,6 +263,7 @@ class Network:
         x
             Inputs, shape ``(runs or 1, samples, channels, dim V)``.
         """
+        self._check(parameters, x)
         h = x - self.architecture.centre
         for i, (layer, p) in enumerate(zip(self.layers, parameters, strict=True)):
             h = self._linear(layer, p, h)
@@ -264,6 +271,25 @@ class Network:
             if self.architecture.normalized[i]:
                 h = layer_norm(h.transpose(-1, -2), (h.shape[-2],)).transpose(-1, -2)
         return h
+
+    def check_parameters(self, name: str, parameters: Sequence[Tensor]) -> None:
+        """Raise unless every layer has its tensor, dense or of reduced coordinates, all of one number of runs."""
+        shapes = [tuple(check_instance(name, p, Tensor).shape) for p in parameters]
+        runs = shapes[0][0] if shapes and shapes[0] else 0
+        dense = [layer.shape(runs) for layer in self.layers]
+        reduced = [(a[0], a[1], a[3], layer.rank) for a, layer in zip(dense, self.layers, strict=True)]
+        if len(shapes) != len(dense) or not runs or any(s not in p for s, *p in zip(shapes, dense, reduced)):
+            raise ValueError(f"{name} must hold layers of shapes {dense} or coordinates {reduced}, got {shapes}")
+
+    def _check(self, parameters: Sequence[Tensor], x: Tensor) -> None:
+        """Raise unless parameters and inputs fit; shapes and types only, since it is done at every step."""
+        self.check_parameters("parameters", parameters)
+        source = self.layers[0].source
+        wanted, runs = (source.channels, source.representation.dim), len(parameters[0])
+        if check_instance("x", x, Tensor).ndim != 4 or x.shape[2:] != wanted or len(x) not in (1, runs):
+            raise ValueError(f"x must have shape (1 or {runs}, samples, *{wanted}), got {tuple(x.shape)}")
+        if x.dtype != parameters[0].dtype:
+            raise TypeError(f"x must be of the parameters' dtype {parameters[0].dtype}, got {x.dtype}")
 
     @staticmethod
     def _linear(layer: LayerSpace, p: Tensor, h: Tensor) -> Tensor:
@@ -306,6 +332,8 @@ def _convolution_orbits(labels: Tensor) -> Tensor | None:
 def graph_network(nodes: int = 10, channels: int = 32, pooled: int = 64, hidden: int = 32) -> Network:
     """Return the network for permuted graphs: R^{n×n} → channels·R^{n×n} → pooled → hidden → 1 (ibid., D.1)."""
     check_int("nodes", nodes, minimum=2)
+    for name, value in (("channels", channels), ("pooled", pooled), ("hidden", hidden)):
+        check_int(name, value)
     group = Symmetric(nodes)
     pair, one = natural(group) * natural(group), trivial(group)
     spaces = tuple(Space(c, r) for c, r in ((1, pair), (channels, pair), (pooled, one), (hidden, one), (1, one)))
@@ -328,6 +356,7 @@ def image_representation(group: str, size: int) -> Representation:
 
 def classifier_network(group: str = "translations", size: int = 14, channels: int = 32, classes: int = 10) -> Network:
     """Return the network for images: R^{n×n} → c·R^{n×n} → c·R^{n×n} → c → classes (ibid., D.2 and E.2)."""
+    check_int("channels", channels)
     V = image_representation(group, size)
     one = trivial(V.group)
     spaces = tuple(Space(c, r) for c, r in ((1, V), (channels, V), (channels, V), (channels, one), (classes, one)))
@@ -339,6 +368,7 @@ def classifier_network(group: str = "translations", size: int = 14, channels: in
 def mask_network(size: int = 14, channels: Sequence[int] = (32, 32, 16), masks: int = 2) -> Network:
     """Return the network that segments images equivariantly under quarter turns (ibid., D.3)."""
     V = image_representation("rotations", size)
+    check_instance("channels", channels, Sequence)
     spaces = tuple(Space(c, V) for c in (1, *channels, masks))
     scales = tuple(1 / (size * a.channels**0.5) for a in spaces[:-1])
     depth = len(spaces) - 1
@@ -348,14 +378,20 @@ def mask_network(size: int = 14, channels: Sequence[int] = (32, 32, 16), masks: 
 
 def check_inputs(network: Network, inputs: Tensor, targets: Tensor) -> None:
     """Raise unless inputs ``(samples, channels, dim V)`` and targets fit the network."""
+    check_instance("network", network, Network)
     first, last = network.architecture.spaces[0], network.architecture.spaces[-1]
-    check_tensor("inputs", inputs, (first.channels, first.representation.dim))
+    check_tensor("inputs", inputs, (first.channels, first.representation.dim), inexact=True, real=True)
     if inputs.ndim != 3:
         raise ValueError(f"inputs must have shape (samples, {first.channels}, dim V), got {tuple(inputs.shape)}")
     wanted = (len(inputs),)
     if network.architecture.loss == "masks":
         wanted += (last.channels, last.representation.dim)
-    if tuple(targets.shape) != wanted:
+    if tuple(check_tensor("targets", targets).shape) != wanted:
         raise ValueError(
             f"targets must have shape {wanted} for the loss {network.architecture.loss!r}, got {tuple(targets.shape)}"
         )
+    if network.architecture.loss == "classes":
+        if targets.dtype != torch.int64 or bool(((targets < 0) | (targets >= last.channels)).any()):
+            raise ValueError(f"targets must be int64 classes from 0 to {last.channels - 1}, got {targets.dtype}")
+    elif bool(((targets < 0) | (targets > 1)).any()):
+        raise ValueError(f"targets must lie in [0, 1], got values from {targets.min()} to {targets.max()}")

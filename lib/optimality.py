@@ -24,7 +24,7 @@ import torch
 from scipy.optimize import nnls
 from torch import Tensor
 
-from lib.checks import check_callable, check_float, check_int, check_tensor
+from lib.checks import check_callable, check_float, check_instance, check_int, check_tensor
 from lib.fourier import GroupFourier, spectrum
 from lib.groups import FiniteGroup
 from lib.margins import max_margin
@@ -91,6 +91,7 @@ class Norm:
     weight: float = 1.0
 
     def __post_init__(self) -> None:
+        check_instance("basis", self.basis, Basis)
         check_float("p", self.p, minimum=1e-6)
         check_float("weight", self.weight)
 
@@ -227,6 +228,7 @@ def random_feasible(features: Tensor, labels: Tensor, count: int, generator: tor
     NotSeparable
         There are none.
     """
+    check_instance("generator", generator, torch.Generator)
     center = max_margin(features, labels).direction
     points = features * labels[:, None]
     rays = torch.randn(check_int("count", count), len(center), generator=generator, dtype=torch.float64)
@@ -238,18 +240,23 @@ def random_feasible(features: Tensor, labels: Tensor, count: int, generator: tor
 
 def _points(norm: Norm, beta: Tensor, features: Tensor, labels: Tensor) -> Tensor:
     """Check the arguments and return the points y_i x_i."""
-    length = norm.basis.length
-    if check_tensor("beta", beta, (length,), inexact=True).ndim != 1 or not beta.norm() > 0:
+    length = check_instance("norm", norm, Norm).basis.length
+    if check_tensor("beta", beta, (length,), inexact=True, real=True).ndim != 1 or not beta.norm() > 0:
         raise ValueError(f"beta must be a nonzero vector of length {length}, got shape {tuple(beta.shape)}")
-    check_tensor("features", features, (None, length), inexact=True)
-    if not bool((check_tensor("labels", labels, (len(features),)).abs() == 1).all()):
+    if check_tensor("features", features, (None, length), inexact=True, real=True).ndim != 2:
+        raise ValueError(f"features must have shape (n, {length}), got {tuple(features.shape)}")
+    if features.dtype != beta.dtype:
+        raise TypeError(f"features must be of the dtype {beta.dtype} of beta, got {features.dtype}")
+    if check_tensor("labels", labels, (len(features),), real=True).ndim != 1 or labels.dtype == torch.bool:
+        raise ValueError(f"labels must be {len(features)} numbers 1 or -1, got {labels.dtype} of {tuple(labels.shape)}")
+    if not bool((labels.abs() == 1).all()):
         raise ValueError(f"labels must be 1 or -1, got {sorted(set(labels.tolist()))[:5]}")
     return features * labels[:, None]
 
 
 def _multipliers(multipliers: Tensor, points: Tensor) -> Tensor:
     """Return the multipliers in the dtype of the points if they are nonnegative and not all zero."""
-    alpha = check_tensor("multipliers", multipliers, (len(points),)).to(points)
+    alpha = check_tensor("multipliers", multipliers, (len(points),), real=True).to(points)
     if bool((alpha < 0).any()) or not bool((alpha > 0).any()):
         raise ValueError("multipliers must be nonnegative and not all zero")
     return alpha

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lib.checks import check_float
-from lib.quotient import CHUNK, Isometries, check_action, polar
+from lib.checks import check_float, check_instance, check_int
+from lib.quotient import CHUNK, Isometries, check_action, check_pair, polar
 
 _BLOCK = 2**17  # pairs per block: small enough to stay in the cache
 _NEGLIGIBLE = 1e-17  # harmonics below this size cannot be seen in float64
@@ -87,6 +87,7 @@ def mmd_squared(x: Tensor, y: Tensor, action: Isometries, bandwidth: float) -> T
     action.check_points("y", y)
     if x.ndim != 3 or y.ndim != 3 or len(x) != len(y):
         raise ValueError(f"x and y must have shape (replicates, n, dim), got {tuple(x.shape)} and {tuple(y.shape)}")
+    check_pair(x, y)
     n, m = x.shape[1], y.shape[1]
     points = torch.cat([x, y], 1)
     w = torch.cat([x.new_full((n,), 1 / n), x.new_full((m,), -1 / m)])
@@ -129,7 +130,11 @@ class TurnedKernel:
     """
 
     def __init__(self, order: int | float, bandwidth: float, smallest: float, largest: float) -> None:
-        self.order, self.s = order, bandwidth
+        if order != math.inf:
+            check_int("order", order)
+        self.order, self.s = order, check_bandwidth(bandwidth)
+        check_float("smallest", smallest, minimum=0.0)
+        check_float("largest", largest, minimum=smallest)
         self.low, self.high = smallest / bandwidth, max(largest / bandwidth, smallest / bandwidth + 1e-9)
         self.reach = int(9 * self.high) + 12  # no harmonic beyond this frequency exceeds 1e-17
         self.by_images = order <= 1 + 4 * self.reach / max(order, 1)
@@ -157,6 +162,9 @@ class TurnedKernel:
 
     def __call__(self, r: Tensor, rho: Tensor, delta: Tensor) -> Tensor:
         """Return the averaged kernel, shape of the arguments."""
+        for name, radius in (("r", r), ("rho", rho)):
+            self._check_radii(name, radius)
+        check_instance("delta", delta, Tensor)
         z = r * rho / self.s**2
         if self.by_images:
             return self._sum_images((r - rho) ** 2 / (-2 * self.s**2) - z, z, delta)
@@ -167,6 +175,17 @@ class TurnedKernel:
             total += harmonic * now
             before, now = now, 2 * cosine * now - before
         return total
+
+    def _check_radii(self, name: str, radius: Tensor) -> None:
+        """Raise unless radii are within the bounds, up to rounding: the polynomials are wrong beyond."""
+        if not check_instance(name, radius, Tensor).is_floating_point():
+            raise TypeError(f"{name} must be of a real floating-point dtype, got {radius.dtype}")
+        if radius.is_meta or not radius.numel():
+            return
+        low, high = radius.aminmax()
+        if not ((1 - 1e-6) * self.low * self.s <= low and high <= (1 + 1e-6) * self.high * self.s):
+            bounds = f"[{self.low * self.s:.6g}, {self.high * self.s:.6g}]"
+            raise ValueError(f"{name} must hold radii in {bounds}, got some in [{float(low):.6g}, {float(high):.6g}]")
 
     def harmonics(self, r: Tensor, rho: Tensor) -> Iterator[Tensor]:
         """Yield the coefficients ``F_p(r, ρ)`` of ``cos pδ`` for the multiples p ≥ 0 of the order."""
@@ -187,6 +206,10 @@ class TurnedKernel:
         the sum is ``Σ_p c_pᴴ A_p c_p`` with the moments ``c_p = Σ_i w_i T(r_i) exp(ipθ_i)``: work for every point
         instead of every pair.
         """
+        self._check_radii("r", r)
+        shapes = [tuple(check_instance(name, t, Tensor).shape) for name, t in (("r", r), ("theta", theta), ("w", w))]
+        if r.ndim != 2 or shapes[1:] != [tuple(r.shape), tuple(r.shape[1:])]:
+            raise ValueError(f"r, theta and w must have shapes (replicates, n) twice and (n,), got {shapes}")
         size, scale = self.degree, 2 / (self.high - self.low)
         nodes = np.cos(np.pi * (np.arange(size) + 0.5) / size)
         fit = 2 / size * np.cos(np.arange(size)[:, None] * np.arccos(nodes))

@@ -63,7 +63,7 @@ def projection_rmd2(particles: Tensor, projector: Tensor) -> Tensor:
         ``projector`` is not an orthogonal projection (tolerance 1e-9).
     """
     d = _cloud("particles", particles)
-    p = check_tensor("projector", projector, (d, d), inexact=True)
+    p = check_tensor("projector", projector, (d, d), inexact=True, real=True)
     defect = max(float((p - p.mT).abs().max()), float((p @ p - p).abs().max()))
     if not defect <= 1e-9:
         raise ValueError(f"projector must be an orthogonal projection, it misses P = Pᵀ = P² by {defect:.1e}")

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lib.checks import check_int, check_tensor
+from lib.checks import check_callable, check_instance, check_int, check_tensor
 from lib.groups import FiniteGroup
 from lib.representations import Representation
 
@@ -108,7 +108,15 @@ def quotient_cost(x: Tensor, y: Tensor, action: Isometries) -> Tensor:
         As :meth:`Isometries.check_points`; ``action`` is no :class:`Isometries`.
     """
     check_action(action)
-    return action.distance(action.check_points("x", x), action.check_points("y", y))
+    check_pair(action.check_points("x", x), action.check_points("y", y))
+    return action.distance(x, y)
+
+
+def check_pair(x: Tensor, y: Tensor) -> None:
+    """Raise unless two sets of points are of one dtype, float32 or float64, and lie on one device."""
+    if x.dtype not in (torch.float32, torch.float64) or (x.dtype, x.device) != (y.dtype, y.device):
+        got = f"{x.dtype} on {x.device} and {y.dtype} on {y.device}"
+        raise TypeError(f"x and y must both be float32 or both float64, on one device, got {got}")
 
 
 def check_action(action: Any, finite: bool = False) -> Isometries:
@@ -170,6 +178,8 @@ def turns(order: int) -> Isometries:
 
 def polar(x: Tensor) -> tuple[Tensor, Tensor]:
     """Return radius and angle of points of the plane, shape ``(..., 2)``."""
+    if not check_instance("x", x, Tensor).is_floating_point() or x.shape[-1:] != (2,):
+        raise ValueError(f"x must hold real points of the plane, shape (..., 2), got {x.dtype} of {tuple(x.shape)}")
     return torch.hypot(x[..., 0], x[..., 1]), torch.atan2(x[..., 1], x[..., 0])
 
 
@@ -208,6 +218,8 @@ def linear(representation: Representation) -> Isometries:
 
 def nearest_image(images: Callable[[Tensor], Tensor], order: int) -> Callable[[Tensor, Tensor], Tensor]:
     """Return the function ``min_σ ‖x − σy‖`` that runs through all images of y, in blocks that fit in memory."""
+    check_callable("images", images)
+    check_int("order", order)
 
     def distance(x: Tensor, y: Tensor) -> Tensor:
         every = images(y)
@@ -224,6 +236,8 @@ def nearest_image(images: Callable[[Tensor], Tensor], order: int) -> Callable[[T
 def isometry_defect(matrices: Tensor) -> float:
     """Return the largest entry of ``|MᵀM − 1|`` over matrices, shape ``(..., d, d)``."""
     check_tensor("matrices", matrices, (None, None), inexact=True)
+    if not matrices.numel():
+        raise ValueError(f"matrices must not be empty, got shape {tuple(matrices.shape)}")
     identity = torch.eye(matrices.shape[-1], dtype=matrices.dtype, device=matrices.device)
     return float((matrices.mH @ matrices - identity).abs().max())
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lib.checks import check_int
+from lib.checks import check_float, check_instance, check_int
 
 MINIMUM = 2  # replicates per size, for a standard error
 
@@ -92,7 +92,10 @@ def corrected_rate(
         A size with fewer than two replicates or with values that are not finite and positive; a range with fewer than
         two sizes.
     """
-    sizes = np.array(sorted(errors), dtype=float)
+    check_int("resamples", resamples)
+    check_int("seed", seed, minimum=0)
+    fit_to, test_from = check_float("fit_to", fit_to), check_float("test_from", test_from)
+    sizes = np.array(sorted(check_instance("errors", errors, Mapping)), dtype=float)
     samples = [np.asarray(errors[int(n)], dtype=float) for n in sizes]
     for n, values in zip(sizes, samples, strict=True):
         if len(values) < MINIMUM or not np.isfinite(values).all() or values.mean() <= 0:
@@ -123,7 +126,9 @@ def _defect(
 
 def bootstrap_slope(errors: Mapping[float, np.ndarray], resamples: int = 200, seed: int = 0) -> tuple[float, ...]:
     """Return slope, lower and upper end of its 95 % bootstrap interval, for log mean error against log of the keys."""
-    keys = np.array(sorted(errors), dtype=float)
+    check_int("resamples", resamples)
+    check_int("seed", seed, minimum=0)
+    keys = np.array(sorted(check_instance("errors", errors, Mapping)), dtype=float)
     samples = [np.asarray(errors[k], dtype=float) for k in sorted(errors)]
     rng = np.random.default_rng(seed)
     value = slope(keys, np.array([v.mean() for v in samples]))
@@ -166,6 +171,8 @@ def slice_law(errors: Mapping[int, np.ndarray], n: int, smallest: int = 2) -> Sl
         Fewest rotations to fit to: without any, the disc is no slice.
     """
     check_int("n", n)
+    check_int("smallest", smallest)
+    check_instance("errors", errors, Mapping)
     order = np.array(sorted(k for k in errors if k >= smallest), dtype=float)
     if len(order) < 3:
         raise ValueError(f"errors must be of three numbers of rotations from {smallest} on, got {sorted(errors)}")

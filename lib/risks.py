@@ -13,7 +13,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from lib.checks import check_float, check_int, check_tensor
+from lib.checks import check_callable, check_float, check_instance, check_int, check_tensor
 from lib.groups import FiniteGroup
 from lib.haar import projection
 from lib.representations import DirectSum, Hom, Representation
@@ -39,13 +39,17 @@ class SmallNetwork:
     """
 
     def __init__(self, spaces: Sequence[Representation], nonlinearity: Callable[[Tensor], Tensor] = torch.tanh) -> None:
-        if len(spaces) < 2:
+        if len(check_instance("spaces", spaces, Sequence)) < 2:
             raise ValueError(f"spaces must hold at least input and output, got {len(spaces)}")
+        check_callable("nonlinearity", nonlinearity)
         self.spaces, self.nonlinearity = tuple(spaces), nonlinearity
         self.layers = DirectSum(*[Hom(v, w) for v, w in pairwise(self.spaces)])
 
     def __call__(self, parameters: Tensor, x: Tensor) -> Tensor:
         """Return the outputs ``(..., n, dim V_k)`` for inputs ``(..., n, dim V_0)``; leading axes broadcast."""
+        _check_form("parameters", parameters, self.layers.dim)
+        if _check_form("x", x, self.spaces[0].dim).dtype != parameters.dtype:
+            raise TypeError(f"x must be of the parameters' dtype {parameters.dtype}, got {x.dtype}")
         shapes = [hom.shape for hom in self.layers.summands]
         for i, block in enumerate(parameters.split([p * q for p, q in shapes], dim=-1)):
             x = x if i == 0 else self.nonlinearity(x)
@@ -72,11 +76,12 @@ class Risks:
     """
 
     def __init__(self, network: SmallNetwork, x: Tensor, y: Tensor) -> None:
-        source, target = network.spaces[0], network.spaces[-1]
+        source, target = check_instance("network", network, SmallNetwork).spaces[0], network.spaces[-1]
         if not isinstance(source.group, FiniteGroup):
             raise TypeError(f"network must have a finite group for exact augmentation, got {source.group}")
-        check_tensor("x", x, (None, source.dim))
-        check_tensor("y", y, (x.shape[-2], target.dim))
+        check_tensor("x", x, (None, source.dim), inexact=True)
+        if check_tensor("y", y, (x.shape[-2], target.dim), inexact=True).dtype != x.dtype:
+            raise TypeError(f"y must be of the dtype {x.dtype} of x, got {y.dtype}")
         self.network, self.x, self.y, self.group = network, x, y, source.group
         self.project_matrix = projection(network.layers).matrix().to(x)
         g = self.group.unsqueeze(self.group.elements(), x.ndim - 1)
@@ -85,6 +90,9 @@ class Risks:
 
     def project(self, parameters: Tensor) -> Tensor:
         """Return Π A, the equivariant part, shape ``(..., dim L)``."""
+        _check_form("parameters", parameters, self.network.layers.dim)
+        if parameters.dtype != self.x.dtype:
+            raise TypeError(f"parameters must be of the data's dtype {self.x.dtype}, got {parameters.dtype}")
         return parameters @ self.project_matrix
 
     def outside(self, parameters: Tensor) -> Tensor:
@@ -118,8 +126,19 @@ class Risks:
         return 0.5 * (self.network(parameters, x) - y).square().sum(-1)
 
 
+def _check_form(name: str, value: Tensor, length: int | None = None) -> Tensor:
+    """Return vectors of some length; values are not looked at, since this is done at every step."""
+    if not check_instance(name, value, Tensor).is_floating_point() and not value.is_complex():
+        raise TypeError(f"{name} must be of a floating-point or complex dtype, got {value.dtype}")
+    if not value.ndim or length not in (None, value.shape[-1]):
+        raise ValueError(f"{name} must have shape (..., {length or 'dim L'}), got {tuple(value.shape)}")
+    return value
+
+
 def gradient(risk: Risk, parameters: Tensor) -> Tensor:
     """Return the gradient of a risk for every run, shape ``(..., dim L)``."""
+    check_callable("risk", risk)
+    _check_form("parameters", parameters)
     with torch.enable_grad():
         leaf = parameters.detach().requires_grad_(True)
         return torch.autograd.grad(risk(leaf).sum(), leaf)[0]
@@ -127,13 +146,17 @@ def gradient(risk: Risk, parameters: Tensor) -> Tensor:
 
 def hessian_product(risk: Risk, parameters: Tensor, direction: Tensor) -> Tensor:
     """Return ∇²R(A) v for every run, shape ``(..., dim L)``, without forming the Hessian."""
+    check_callable("risk", risk)
+    if _check_form("direction", direction).shape != _check_form("parameters", parameters).shape:
+        got = f"{tuple(direction.shape)} and {tuple(parameters.shape)}"
+        raise ValueError(f"direction must have the shape of the parameters, got {got}")
     slope = torch.func.grad(lambda a: risk(a).sum())
     return torch.func.jvp(slope, (parameters,), (direction,))[1]
 
 
 def hessian(risk: Risk, parameters: Tensor) -> Tensor:
     """Return the Hessian of a risk for every run, shape ``(..., dim L, dim L)``, exact up to rounding."""
-    basis = torch.eye(parameters.shape[-1], dtype=parameters.dtype, device=parameters.device)
+    basis = torch.eye(_check_form("parameters", parameters).shape[-1], dtype=parameters.dtype, device=parameters.device)
     columns = torch.func.vmap(lambda v: hessian_product(risk, parameters, v.expand_as(parameters)))(basis)
     return columns.movedim(0, -1)
 
@@ -159,6 +182,9 @@ def descend(
     tuple of Tensor
         The last parameters and the observations, the latter with a first axis of length ``steps + 1``.
     """
+    check_callable("risk", risk)
+    check_callable("observe", observe)
+    _check_form("start", start)
     check_float("rate", rate, minimum=0.0)
     check_int("steps", steps)
     parameters, seen = start.detach().clone(), [observe(start)]

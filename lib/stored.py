@@ -33,6 +33,17 @@ def write_whole(path: Path, content: bytes) -> None:
         raise
 
 
+def open_folder(folder: str | Path) -> Path:
+    """Return a folder for results, made where it is missing; raise ``OSError`` if nothing can be written there.
+
+    Meant for the beginning of a long run, whose result would be lost at its end.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder):
+        return folder
+
+
 def circumstances(device: torch.device | str = "cpu") -> dict[str, Any]:
     """Return where, when and with what a run was made: device, threads, commit, date and versions.
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lib.checks import check_callable, check_choice, check_float, check_int, check_tensor
+from lib.checks import check_callable, check_choice, check_float, check_instance, check_int, check_tensor
 from lib.groups import FiniteGroup
 from lib.representations import Representation
 
@@ -84,7 +84,7 @@ def two_sample_test(
         raise ValueError(
             f"x and y must be real, of one dtype, with the same runs and at least two points, got {shapes}"
         )
-    _check_generator(generator)
+    check_instance("generator", generator, torch.Generator)
     check_int("permutations", permutations)
     _check_statistic(statistic, scales)
     pooled = torch.cat([x, y], -2).reshape(-1, x.shape[-2] + y.shape[-2], x.shape[-1])
@@ -123,7 +123,7 @@ def invariance_test(
     """
     check_tensor("x", x, (None, None), inexact=True)
     check_callable("move", move)
-    _check_generator(generator)
+    check_instance("generator", generator, torch.Generator)
     if x.shape[-2] < 4:
         raise ValueError(f"x must hold at least four points per run, got shape {tuple(x.shape)}")
     first, second = x.tensor_split([x.shape[-2] // 2], -2)
@@ -203,6 +203,9 @@ def signs(runs: int, n: int, m: int, permutations: int, generator: torch.Generat
 
     Entries are 1/n and −1/m, shape ``(runs, permutations, n + m)``, float64, on the device of the generator.
     """
+    check_instance("generator", generator, torch.Generator)
+    for name, value in (("runs", runs), ("n", n), ("m", m), ("permutations", permutations)):
+        check_int(name, value)
     shape = (runs, permutations, n + m)
     keys = torch.rand(shape, generator=generator, dtype=torch.float64, device=generator.device)
     w = torch.full(shape, -1 / m, dtype=torch.float64, device=generator.device)
@@ -246,13 +249,9 @@ def _check_share(name: str, value: float) -> float:
     return float(value)
 
 
-def _check_generator(generator: torch.Generator) -> None:
-    if not isinstance(generator, torch.Generator):
-        raise TypeError(f"generator must be a torch.Generator, got {type(generator).__name__}")
-
-
 def _check_statistic(statistic: str, scales: Sequence[float]) -> None:
     check_choice("statistic", statistic, STATISTICS)
+    check_instance("scales", scales, Sequence)
     if not len(scales):
         raise ValueError("scales must hold at least one number")
     for scale in scales:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from lib.checks import check_callable, check_choice, check_float, check_int, check_tensor, holds
+from lib.checks import check_callable, check_choice, check_float, check_instance, check_int, check_tensor, holds, seeded
 
 
 @pytest.mark.parametrize("value", [3, np.int64(3), np.uint8(3), torch.tensor(3)], ids=repr)
@@ -21,6 +21,13 @@ def test_integers(value: object) -> None:
 def test_no_integers(value: object) -> None:
     with pytest.raises(TypeError, match=r"n must be an integer, got .* of type"):
         check_int("n", value)
+
+
+def test_seeds(as_user: None) -> None:
+    assert torch.equal(torch.rand(3, generator=seeded(4)), torch.rand(3, generator=torch.Generator().manual_seed(4)))
+    for wrong, error in ((-1, ValueError), (None, TypeError), (1.0, TypeError)):
+        with pytest.raises(error, match="seed must be"):
+            seeded(wrong)
 
 
 def test_ranges_of_integers() -> None:
@@ -36,7 +43,7 @@ def test_numbers(value: object) -> None:
     assert check_float("a", value) == 1.0
 
 
-@pytest.mark.parametrize("value", ["1", None, 1j, True, [1.0]], ids=repr)
+@pytest.mark.parametrize("value", ["1", None, 1j, True, [1.0], torch.ones(3), np.ones(3)], ids=repr)
 def test_no_numbers(value: object) -> None:
     with pytest.raises(TypeError, match="a must be a real number, got"):
         check_float("a", value)
@@ -58,6 +65,20 @@ def test_functions() -> None:
     assert check_callable("f", len) is len
     with pytest.raises(TypeError, match="f must be a function, got 3 of type int"):
         check_callable("f", 3)
+
+
+def test_kinds() -> None:
+    assert check_instance("rng", 3, (int, float)) == 3
+    with pytest.raises(TypeError, match="rng must be a Generator, got 3 of type int"):
+        check_instance("rng", 3, torch.Generator)
+    with pytest.raises(TypeError, match="sizes must be a tuple or list, got 'abc' of type str"):
+        check_instance("sizes", "abc", (tuple, list))
+
+
+def test_real_tensors() -> None:
+    assert check_tensor("x", torch.ones(2), real=True) is not None
+    with pytest.raises(TypeError, match=r"x must be real, got torch\.complex64"):
+        check_tensor("x", torch.ones(2) + 0j, real=True)
 
 
 def test_tensors() -> None:

@@ -40,7 +40,7 @@ def test_our_own_errors_keep_their_traceback() -> None:
 
 def test_threads_are_checked() -> None:
     before = torch.get_num_threads()
-    with pytest.raises(ValueError, match="threads must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="threads must be between 1 and 4096, got 0"):
         use_threads(0)
     assert torch.get_num_threads() == before
 
@@ -53,6 +53,45 @@ def test_commands_refuse_bad_values(name: str, tmp_path: Path, capsys: pytest.Ca
     assert ended.value.code == 2
     assert f"error: {culprit}" in capsys.readouterr().err
     assert not list(tmp_path.rglob("*.json"))
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "culprit"),
+    [
+        ("augmentation_vs_equivariance", ["--panel", "perm", "--device", "abacus"], "device must name a device"),
+        ("augmentation_vs_equivariance", ["--panel", "perm", "--noise-batches", "0"], "batches must be at least 1"),
+        ("gans_at_scale", ["--data", "digits", "--size", "8", "--device", "abacus"], "device must name a device"),
+        ("ensembles_at_scale", ["--case", "plus", "--test", "0"], "test must be at least 1"),
+        ("norm_trajectories", ["--threads", "1000000000000"], "threads must be between 1 and 4096"),
+    ],
+)
+def test_commands_name_what_is_wrong(
+    name: str, arguments: list[str], culprit: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        importlib.import_module(f"lib.experiments.{name}").main([*arguments, "--out", str(tmp_path / "out")])
+    assert f"error: {culprit}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("norm_trajectories", []),
+        ("ensembles_at_scale", ["--case", "plus"]),
+        ("implicit_bias_grid", ["--part", "large_group"]),
+        ("gans_on_images_grid", []),
+        ("weak_links", []),
+    ],
+)
+def test_long_runs_need_a_folder_first(
+    name: str, arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Otherwise the result of hours would be lost at the end."""
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(SystemExit) as ended:
+        importlib.import_module(f"lib.experiments.{name}").main([*arguments, "--out", str(tmp_path / "file")])
+    assert ended.value.code == 2
+    assert "file" in capsys.readouterr().err
 
 
 def test_every_command_is_tested() -> None:

@@ -62,5 +62,13 @@ def test_bad_input_is_refused():
         photograph("coffee", 1)
     with pytest.raises(ValueError, match="train must be between 1 and 1796, got 1797"):
         digits(train=1797)
+    for wrong, error, message in (
+        ({"seed": None}, TypeError, "seed must be an integer"),
+        ({"seed": -1}, ValueError, "seed must be at least 0"),
+        ({"dtype": "float64"}, TypeError, "dtype must be a dtype"),
+        ({"dtype": torch.int64}, ValueError, "dtype must be a real floating-point type"),
+    ):
+        with pytest.raises(error, match=message):
+            digits(**wrong)
     with pytest.raises(TypeError, match="train must be an integer"):
         digits(train=10.5)

@@ -96,6 +96,20 @@ def test_graphs_refuse(arguments: dict, message: str) -> None:
         block_graphs(**arguments)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"within": math.nan}, ValueError, "within must be a finite number"),
+        ({"across": -1.0}, ValueError, r"across must be a finite number in \[0.0, 1.0\]"),
+        ({"nodes": 0}, ValueError, "nodes must be at least 2"),
+        ({"nodes": "10"}, TypeError, "nodes must be an integer"),
+    ],
+)
+def test_the_connection_probability_refuses(arguments: dict, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        connection_probability(**arguments)
+
+
 # --- shapes ----------------------------------------------------------------------------------------------------------
 
 
@@ -108,6 +122,18 @@ def test_coverage_of_a_polygon_is_its_area() -> None:
     pentagon = 0.7 * torch.stack([angle.cos(), angle.sin()], -1)
     area = 0.7**2 * 2.5 * math.sin(2 * math.pi / 5) / 4
     assert abs(float(polygon_coverage(pentagon, 14, 32).mean()) - area) < 1e-3
+
+
+def test_coverage_refuses_what_is_no_polygon() -> None:
+    square = torch.tensor([[-0.5, -0.5], [0.5, -0.5], [0.5, 0.5], [-0.5, 0.5]])
+    for corners, size, error, message in (
+        (square * math.nan, 8, ValueError, "corners must be finite"),
+        (square[:, :1], 8, ValueError, "corners must have shape"),
+        (square.long(), 8, TypeError, "corners must be of a floating-point"),
+        (square, 0, ValueError, "size must be at least 1"),
+    ):
+        with pytest.raises(error, match=message):
+            polygon_coverage(corners, size)
 
 
 def test_coverage_knows_up_and_right() -> None:

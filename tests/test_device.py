@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lib.device import VARIABLE, default_device, describe_device
+from lib.device import VARIABLE, default_device, describe_device, usable_device
 
 
 def test_default(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,3 +29,8 @@ def test_description() -> None:
     assert describe_device("cpu").startswith("cpu (")
     with pytest.raises(ValueError, match="device must be"):
         describe_device("abacus")
+    for device in (None, [1]):
+        with pytest.raises(ValueError, match="device must"):
+            describe_device(device)
+        with pytest.raises(ValueError, match="device must name a device"):
+            usable_device("device", device)

@@ -381,6 +381,22 @@ class TestBadInput:
     def test_types(self):
         with pytest.raises(TypeError, match=r"x must be a torch\.Tensor"):
             w1([[0.0, 1.0]], self.x, turns(2))
+        x = torch.ones(3, 2, dtype=torch.float64)
+        with pytest.raises(TypeError, match="both be float32 or both float64"):
+            quotient_cost(x, x.float(), turns(3))
+        for distance in (w1, w1_symmetrised, w1_invariant_program, regularised_divergence):
+            with pytest.raises(ValueError, match="must not require gradients"):
+                distance(x, x.clone().requires_grad_(), turns(3))
+        with pytest.raises(ValueError, match="cost must be finite"):
+            transport(x / 0 - x / 0, np.full(3, 1 / 3), np.full(2, 1 / 2))
+        with pytest.raises(ValueError, match="cost must have shape"):
+            transport(x, np.full(2, 1 / 2), np.full(3, 1 / 3))
+        kernel = TurnedKernel(64, 0.5, 0.5, 1.0)
+        with pytest.raises(ValueError, match=r"r must hold radii in \[0\.5, 1\]"):
+            kernel(2 * x, x, x)
+        for wrong in ({"order": 0}, {"bandwidth": -1.0}, {"smallest": math.nan}, {"largest": 0.1}):
+            with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be"):
+                TurnedKernel(**({"order": 4, "bandwidth": 0.5, "smallest": 0.5, "largest": 1.0} | wrong))
         with pytest.raises(TypeError, match="action must be Isometries"):
             w1(self.x, self.x, planar(Cyclic(4)))
         with pytest.raises(TypeError, match="representation must be a Representation of a finite group"):

@@ -7,7 +7,18 @@ import torch
 from torch import Tensor
 
 from lib.actions import pixels
-from lib.dynamics import EQUIVARIANT, NOMINAL, Strategy, Task, augmented, gradient, run_generators, train, views
+from lib.dynamics import (
+    EQUIVARIANT,
+    NOMINAL,
+    Strategy,
+    Task,
+    augmented,
+    gradient,
+    run_generators,
+    train,
+    transformed,
+    views,
+)
 from lib.groups import Cyclic, Symmetric
 from lib.haar import HaarSum
 from lib.laws import Law, haar
@@ -275,6 +286,14 @@ def test_bad_arguments_are_refused():
         next(views(task, augmented(haar(Symmetric(10))), [], 5))
     with pytest.raises(ValueError, match="sum 1"):
         Law("wrong", Cyclic(4), ((torch.arange(4)[:, None], torch.ones(4).double()),))
+    with pytest.raises(ValueError, match="weights must be finite"):
+        Law("wrong", Cyclic(4), ((torch.arange(4)[:, None], torch.full((4,), float("nan")).double()),))
+    with pytest.raises(ValueError, match="elements must hold elements of C4"):
+        Law("wrong", Cyclic(4), ((torch.arange(5)[:, None], torch.full((5,), 0.2).double()),))
+    with pytest.raises(TypeError, match="generator must be a Generator"):
+        haar(Cyclic(4)).sample(2, None)
+    with pytest.raises(ValueError, match="count must be at least 1"):
+        haar(Cyclic(4)).sample(0, torch.Generator())
     with pytest.raises(ValueError, match="one of"):
         image_representation("squeezes", 4)
     V = pixels(Cyclic(4), 4)
@@ -284,3 +303,31 @@ def test_bad_arguments_are_refused():
         Network("net")
     with pytest.raises(ValueError, match="rate"):
         train(task, task.network.start(1), NOMINAL, 1, float("nan"))
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda t, s: Task(t.network, t.inputs.long(), t.targets, 4), TypeError, "inputs must be of a floating-point"),
+        (lambda t, s: Task(t.network, t.inputs, 2 + t.targets, 4), ValueError, r"targets must lie in \[0, 1\]"),
+        (lambda t, s: Task("net", t.inputs, t.targets, 4), TypeError, "network must be a Network"),
+        (lambda t, s: Strategy("augmented", "Haar"), TypeError, "law must be a Law"),
+        (lambda t, s: train(t, s[:-1], NOMINAL, 1, 0.1), ValueError, "start must hold layers of shapes"),
+        (lambda t, s: train(t, [s[0][:1], *s[1:]], NOMINAL, 1, 0.1), ValueError, "start must hold layers of shapes"),
+        (lambda t, s: train(t, s, "nominal", 1, 0.1), TypeError, "strategy must be a Strategy"),
+        (lambda t, s: train(t, s, NOMINAL, 1, 0.1, seed=-1), ValueError, "seed must be at least 0"),
+        (lambda t, s: train(t, s, NOMINAL, 1, 0.1, part=0), ValueError, "part must be at least 1"),
+        (lambda t, s: run_generators([-1], 0), ValueError, "runs must be at least 0"),
+        (lambda t, s: transformed(t, torch.tensor([[7]])), ValueError, "g must hold elements of"),
+        (lambda t, s: t.network(s, t.inputs[None, ..., :-1]), ValueError, "x must have shape"),
+        (lambda t, s: t.network(s, t.inputs[None].half()), TypeError, "x must be of the parameters' dtype"),
+        (lambda t, s: t.network.start(2, dtype=torch.int64), ValueError, "dtype must be a real floating-point"),
+        (lambda t, s: Space(1.5, pixels(Cyclic(4), 4)), TypeError, "channels must be an integer"),
+        (lambda t, s: Space(1, Cyclic(4)), TypeError, "representation must be a Representation"),
+        (lambda t, s: graph_network(4, 0), ValueError, "channels must be at least 1"),
+    ],
+)
+def test_other_kinds_are_refused(call, error, message):
+    task = make_task("rot")
+    with pytest.raises(error, match=message):
+        call(task, task.network.start(2, dtype=task.inputs.dtype))

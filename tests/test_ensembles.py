@@ -17,6 +17,7 @@ from torch.nn.functional import avg_pool2d, conv2d, cross_entropy, layer_norm, l
 
 from lib import ensemble_metrics as metrics
 from lib import ensemble_training as training
+from lib import ensembles
 from lib.ensemble_training import Course, Plan, loss_gradient, train_ensemble, train_epoch
 from lib.ensembles import (
     SUPPORTS,
@@ -421,6 +422,52 @@ def test_metrics_refuse_what_does_not_fit() -> None:
         metrics.expected_residual(f[:1])
     with pytest.raises(ValueError, match="shape"):
         metrics.bootstrap(f[0], metrics.residual)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda f: metrics.residual(f / 0), ValueError, "logits must be finite"),
+        (lambda f: metrics.agreement(f[:0]), ValueError, "logits must not be empty"),
+        (lambda f: metrics.divergence(f.long()), TypeError, "logits must be of a floating-point"),
+        (lambda f: metrics.accuracy(f, torch.tensor(0)), ValueError, "labels must have shape"),
+        (lambda f: metrics.accuracy(f, torch.full((f.shape[-2],), 99)), ValueError, "labels must be .* classes from 0"),
+        (lambda f: metrics.curves(f, [], 2, metrics.residual), ValueError, "sizes must hold at least one"),
+        (lambda f: metrics.curves(f, [1], 2, "residual"), TypeError, "metric must be a function"),
+        (lambda f: metrics.slope(torch.ones(2), [0, 1]), ValueError, "sizes must be at least 1"),
+        (lambda f: metrics.bootstrap(f, metrics.residual, seed=None), TypeError, "seed must be an integer"),
+    ],
+)
+def test_metrics_refuse_other_kinds(call: Callable, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        call(logits(8))
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda n, m: n.outputs(m[:4], images(1, 5, 8, 8)), ValueError, "members must have shapes"),
+        (lambda n, m: n.outputs((*m[:4], m[4][:1]), images(1, 5, 8, 8)), ValueError, "with one m"),
+        (
+            lambda n, m: n.outputs(m, images(1, 5, 8, 8).float()),
+            TypeError,
+            "x must be of the members' dtype",
+        ),
+        (lambda n, m: n.turn(m, 1.0), TypeError, "k must be an integer"),
+        (lambda n, m: orbit_logits(n, m, images(5, 8, 8)), ValueError, "table must have shape"),
+        (lambda n, m: draw_members("net", 2), TypeError, "network must be a Network"),
+        (lambda n, m: draw_members(n, 2, dtype=torch.int64), ValueError, "dtype must be a real floating-point"),
+        (lambda n, m: ensembles.join([]), ValueError, "parts must hold at least one"),
+        (lambda n, m: loss_gradient(n, m, images(1, 5, 8, 8), labels(4)), ValueError, "one class for each image"),
+        (lambda n, m: Course(images(4, 2, 8, 8), torch.tensor([0, -1])), ValueError, "labels must be classes from 0"),
+        (lambda n, m: Plan(law="odd"), ValueError, "law must be one of"),
+        (lambda n, m: training.member_bytes(n, None), TypeError, "plan must be a Plan"),
+    ],
+)
+def test_ensembles_refuse_other_kinds(call: Callable, error: type[Exception], message: str) -> None:
+    network = Network(8, 2)
+    with pytest.raises(error, match=message):
+        call(network, draw_members(network, 3, dtype=torch.float64))
 
 
 def test_one_epoch_is_what_the_ensemble_does() -> None:

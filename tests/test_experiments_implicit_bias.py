@@ -46,6 +46,11 @@ def test_digit_pairs_are_labelled() -> None:
     assert set(y.tolist()) == {-1.0, 1.0}
     with pytest.raises(ValueError, match="digit"):
         chapter.digit_pair((3, 10))
+    for pair in ((3, 3), (3,)):
+        with pytest.raises(ValueError, match="pair must be two different digits"):
+            chapter.digit_pair(pair)
+    with pytest.raises(TypeError, match="seed must be an integer"):
+        chapter.digit_margins(seed=None)
 
 
 # --- B2, B3, B4 ---
@@ -130,6 +135,12 @@ def test_settings_of_runs_are_checked() -> None:
         chapter.diagonal_bias(1, 0)
     with pytest.raises(ValueError, match="points"):
         chapter.measure_bias("full", diagonal(6, 2), coordinates(6), frequencies(6), 6, 0)
+    with pytest.raises(TypeError, match="network must be a LinearNetwork"):
+        chapter.measure_bias("full", "diagonal", coordinates(6), frequencies(6), 5, 0)
+    with pytest.raises(TypeError, match="other must be a Basis"):
+        chapter.measure_bias("full", diagonal(6, 2), coordinates(6), None, 5, 0)
+    with pytest.raises(ValueError, match="seed must be at least 0"):
+        chapter.diagonal_bias(2, -1)
     with pytest.raises(ValueError, match="group must be one of"):
         chapter.group_bias("monster", 2, 0)
     with pytest.raises(ValueError, match="seeds"):

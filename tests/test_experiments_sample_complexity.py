@@ -294,6 +294,19 @@ def test_bad_input():
         chapter.Settings(seeds=1)
     with pytest.raises(ValueError, match="two sizes each"):
         corrected_rate({16: np.ones(3), 32: np.ones(3)}, 2, 16, 16)
+    errors = {n: np.linspace(1.0, 2.0, 3) / n for n in (8, 16, 32, 64)}
+    for call, error, message in (
+        (lambda: corrected_rate(errors, 2, 16, 32, seed=None), TypeError, "seed must be an integer"),
+        (lambda: corrected_rate(errors, 2, 16, 32, resamples=0), ValueError, "resamples must be at least 1"),
+        (lambda: corrected_rate(errors, 2, "16", 32), TypeError, "fit_to must be a real number"),
+        (lambda: slice_law(list(errors), 8), TypeError, "errors must be a Mapping"),
+        (lambda: slice_law(errors, 8, smallest=0), ValueError, "smallest must be at least 1"),
+        (lambda: chapter.uniform_torus(0), ValueError, "dim must be at least 1"),
+        (lambda: mmd.ring(1, 2, torch.Generator(), 1.0, 0.5), ValueError, "outer must be a finite number"),
+        (lambda: images.plan("faces", None, 4), ValueError, "name must be one of"),
+    ):
+        with pytest.raises(error, match=message):
+            call()
     with pytest.raises(ValueError, match="finite replicates"):
         corrected_rate({16: np.ones(1), 32: np.ones(3)}, 2, 16, 16)
     with pytest.raises(ValueError, match="x must have shape"):

@@ -106,6 +106,19 @@ def test_risks_refuse_what_does_not_fit() -> None:
         Risks(SmallNetwork((space, space)), x, x)
     with pytest.raises(ValueError, match="rate"):
         descend(lambda a: a.sum(-1), x, float("nan"), 3, lambda a: a)
+    risks = Risks(network, x, torch.zeros(5, network.spaces[-1].dim).double())
+    w = torch.zeros(network.layers.dim).double()
+    for call, error, message in (
+        (lambda: Risks("network", x, x), TypeError, "network must be a SmallNetwork"),
+        (lambda: Risks(network, x.long(), x), TypeError, "x must be of a floating-point"),
+        (lambda: risks.nominal(w[1:]), ValueError, "parameters must have shape"),
+        (lambda: risks.project(w.float()), TypeError, "parameters must be of the data's dtype"),
+        (lambda: network(w, x.float()), TypeError, "x must be of the parameters' dtype"),
+        (lambda: hessian_product(risks.nominal, w, w[None]), ValueError, "direction must have the shape"),
+        (lambda: gradient("risk", w), TypeError, "risk must be a function"),
+    ):
+        with pytest.raises(error, match=message):
+            call()
 
 
 # --- A3 ---

@@ -372,6 +372,15 @@ def test_bad_input_is_named() -> None:
         gradient_penalty(affine(normal(2)), x, normal(5, 2), "one_sided")
     with pytest.raises(ValueError, match="real must be finite"):
         gradient_penalty(affine(normal(2)), x / 0, x, "real")
+    with pytest.raises(TypeError, match="y must be of a real floating-point"):
+        alpha_conjugate(torch.ones(3, dtype=torch.long))
+    with pytest.raises(ValueError, match=r"x and y must have shapes \(\.\.\., n, d\)"):
+        squared_distance(x, normal(4, 3))
+    for distance in (squared_distance, mmd_loss):
+        with pytest.raises(TypeError, match="must be real"):
+            distance(x + 0j, x + 0j)
+    with pytest.raises(TypeError, match="bandwidths must be a Sequence"):
+        gaussian_kernel(1.0)
     with pytest.raises(ValueError, match="bandwidths"):
         gaussian_kernel(())
     with pytest.raises(ValueError, match="bandwidths"):

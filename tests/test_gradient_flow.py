@@ -183,6 +183,10 @@ def test_what_does_not_fit_is_refused(as_user: None) -> None:
         train(network, x[:, :5], y, w)
     with pytest.raises(ValueError, match="labels must have shape"):
         train(network, x, y[:3], w)
+    with pytest.raises(TypeError, match="network must be a LinearNetwork"):
+        train("network", x, y, w)
+    with pytest.raises(ValueError, match="start must not require gradients"):
+        train(network, x, y, w.clone().requires_grad_())
     with pytest.raises(ValueError, match="start must have shape"):
         train(network, x, y, w[:-1])
     with pytest.raises(ValueError, match="start must be a nonzero vector"):

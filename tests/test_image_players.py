@@ -248,6 +248,12 @@ def test_bad_input() -> None:
     generator, discriminator = players("p4")
     with pytest.raises(ValueError, match="labels must lie between 0 and 3"):
         generator.draw(torch.tensor([4]), rng())
+    with pytest.raises(TypeError, match="rng must be a Generator"):
+        generator.draw(torch.tensor([0]), 0)
+    with pytest.raises(TypeError, match="noise must be a ImageNoise"):
+        generator(torch.zeros(2, 4))
+    with pytest.raises(TypeError, match="images must be of the dtype"):
+        discriminator(torch.zeros(1, *discriminator.shape).double(), torch.tensor([0]))
     with pytest.raises(ValueError, match="labels must be int64"):
         generator.draw(torch.tensor([1.0]), rng())
     with pytest.raises(ValueError, match="g must hold elements of C4"):

@@ -111,6 +111,10 @@ def test_bad_input() -> None:
         orbit_test(x, V, gen(0), scales=[])
     with pytest.raises(ValueError, match="scales must be a finite number"):
         orbit_test(x, V, gen(0), scales=[-1.0])
+    with pytest.raises(TypeError, match="generator must be a Generator"):
+        orbit_test(x, V, 0)
+    with pytest.raises(TypeError, match="points must be real"):
+        orbit_test(x + 0j, V, gen(0))
     with pytest.raises(ValueError, match="draws must be at least 1"):
         orbit_test(x, V, gen(0), draws=0)
     with pytest.raises(ValueError, match="points must be finite"):

@@ -128,6 +128,20 @@ def test_bad_input() -> None:
         equivalent_factor(power_law(1.0, seeds=1), power_law(1.0, seeds=1))
     with pytest.raises(ValueError, match="resamples"):
         median_gap(one, one, resamples=0)
+    with pytest.raises(ValueError, match="seed must be at least 0"):
+        bootstrap(lambda draws: draws.double().mean(-1), 3, 10, seed=-1)
+    with pytest.raises(TypeError, match="statistic must be a function"):
+        bootstrap("mean", 3, 10)
+    with pytest.raises(TypeError, match="a must be real"):
+        median_gap(one + 0j, one)
+    with pytest.raises(ValueError, match="amounts must have shape"):
+        Curve(SIZES[:, None], torch.ones(5, 2))
+    with pytest.raises(ValueError, match="scores must have shape"):
+        Curve(SIZES, torch.ones(5, 0))
+    with pytest.raises(TypeError, match="plain must be a Curve"):
+        equivalent_factor(None, power_law(1.0))
+    with pytest.raises(TypeError, match="smart must be a Curve"):
+        factor_by_level(power_law(1.0), 3, [1.0])
     with pytest.raises(ValueError, match="levels"):
         equivalent_factor(power_law(1.0), power_law(1.0), levels=1)
     with pytest.raises(ValueError, match="at"):

@@ -12,6 +12,7 @@ from lib.groups import Cyclic, Dihedral, DirectProduct, FiniteGroup, Quaternion,
 from lib.linear_networks import (
     Convolution,
     Dense,
+    Diagonal,
     LinearNetwork,
     circular_convolution,
     diagonal,
@@ -157,6 +158,13 @@ def test_what_does_not_fit_is_refused(as_user: None) -> None:
         network.hessian(draw(12), draw(5))
     with pytest.raises(ValueError, match="hidden layer 2 must take 3 inputs"):
         LinearNetwork("wrong", 4, [Dense(4, 3), Dense(2, 1)])
+    for layer in (Dense(2, 2), Diagonal(4), Convolution(Cyclic(4))):
+        with pytest.raises(ValueError, match=r"w must have shape \(\.\.\., 4\)"):
+            layer.matrix(draw(5))
+    with pytest.raises(TypeError, match="hidden must be a Layer, got 'dense'"):
+        LinearNetwork("wrong", 4, ["dense"])
+    with pytest.raises(TypeError, match="generator must be a Generator"):
+        network.start(1, 0)
     with pytest.raises(ValueError, match="depth"):
         diagonal(6, 0)
     with pytest.raises(ValueError, match="width"):

@@ -182,6 +182,7 @@ def test_wrong_actions_are_refused() -> None:
         ({"y": randn(3, 6, 2)}, r"y must have batch axes that broadcast to \(\), got \(3,\)"),
         ({"weights": -torch.ones(6).double()}, "weights must be nonnegative with sum one"),
         ({"weights": torch.ones(6).double()}, "weights must be nonnegative with sum one, got sum 6"),
+        ({"particles": randn(5, 4).requires_grad_()}, "particles, x, y and weights must not require gradients"),
     ],
 )
 def test_problems_that_do_not_fit_are_refused(change: dict, message: str) -> None:

@@ -104,5 +104,14 @@ def test_bad_input() -> None:
         Mixture(2.0)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="shape"):
         gaussian_mixture().sample((0,), rng())
+    for call, error, match in (
+        (lambda: gaussian_mixture().sample((2,), None), TypeError, "generator must be a Generator"),
+        (lambda: gaussian_mixture().sector(torch.zeros(5, 2) + 0j), TypeError, "points must be real"),
+        (lambda: gaussian_mixture().shares(torch.zeros(2)), ValueError, "points must have shape"),
+        (lambda: squash(torch.tensor([1, 2])), TypeError, "x must be of a floating-point"),
+        (lambda: unsquash(torch.tensor([math.nan, 0.0])), ValueError, "u must be finite"),
+    ):
+        with pytest.raises(error, match=match):
+            call()
     with pytest.raises(ValueError, match="points"):
         gaussian_mixture(12).shares(torch.zeros(5, 2))

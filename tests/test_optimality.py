@@ -198,6 +198,17 @@ def test_what_does_not_fit_is_refused(as_user: None) -> None:
     assert form_p(norm, beta, x, y, torch.ones(4, dtype=torch.int64)) == form_p(norm, beta, x, y, torch.ones(4))
     with pytest.raises(ValueError, match="labels must be 1 or -1"):
         form_a(norm, beta, x, 3 * y)
+    with pytest.raises(TypeError, match="basis must be a Basis"):
+        Norm("coordinates", 1.0)
+    with pytest.raises(TypeError, match="norm must be a Norm"):
+        form_a(None, beta, x, y)
+    with pytest.raises(TypeError, match="features must be of the dtype"):
+        form_a(norm, beta, x.float(), y)
+    for labels in (y > 0, y[None].expand(4, 4)):
+        with pytest.raises(ValueError, match="labels must be 4 numbers 1 or -1"):
+            form_a(norm, beta, x, labels)
+    with pytest.raises(TypeError, match="generator must be a Generator"):
+        random_feasible(x, y, 3, 0)
     with pytest.raises(ValueError, match="tolerance"):
         form_a(norm, beta, x, y, tolerance=-1.0)
     with pytest.raises(ValueError, match="v must have shape"):

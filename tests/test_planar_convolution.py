@@ -322,6 +322,17 @@ def test_bad_input() -> None:
         act_on_features("p4m", torch.tensor([1, 0]), x)
     with pytest.raises(ValueError, match="how must be one of"):
         group_pool(x, "p4", "median")
+    with pytest.raises(ValueError, match=r"features must have shape \(n, 4 · c, h, w\)"):
+        group_pool(x[:, :3], "p4")
+    with pytest.raises(TypeError, match="features must be of a real floating-point"):
+        upsample(x.long())
+    with pytest.raises(ValueError, match="features must have shape"):
+        downsample(x[0])
+    for labels in (torch.tensor(0), torch.tensor([0]), torch.tensor([0.0, 1.0])):
+        with pytest.raises(ValueError, match="labels must be 2 integers"):
+            PlanarBatchNorm(1, "p4", 2)(x, labels)
+    with pytest.raises(TypeError, match="layer must be a Module"):
+        spectrally_normalised("conv")
     with pytest.raises(ValueError, match="classes must be at least 1"):
         PlanarBatchNorm(1, "p4", 0)
     with pytest.raises(ValueError, match="size must be at least 1"):

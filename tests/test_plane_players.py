@@ -160,5 +160,15 @@ def test_bad_input() -> None:
             make_generator(**({"kind": "plain", "representation": action, "runs": 2, "rng": rng()} | {name: value}))
     with pytest.raises(ValueError, match="runs"):
         Network([(untied(2, 2), untied(2, 1))], 0, rng())
+    with pytest.raises(TypeError, match="representation must be a Representation"):
+        make_generator("plain", action.group, 2, rng())
+    with pytest.raises(TypeError, match="rng must be a Generator"):
+        make_discriminator("plain", action, 2, 0)
+    with pytest.raises(ValueError, match="dtype must be a real floating-point"):
+        make_discriminator("plain", action, 2, rng(), dtype=torch.int64)
+    with pytest.raises(ValueError, match="source and target must be of one group"):
+        equivariance_residual(lambda x: x, torch.ones(2, 3, 2), action, planar(Cyclic(8)))
+    with pytest.raises(ValueError, match="outputs must be at least 1"):
+        untied(0, 2)
     with pytest.raises(ValueError, match="points"):
         equivariance_residual(lambda x: x, torch.zeros(2, 3, 5), action, action)

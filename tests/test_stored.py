@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lib.stored import circumstances, write_whole
+from lib.stored import circumstances, open_folder, write_whole
 
 
 def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
@@ -33,6 +33,14 @@ def test_a_failure_leaves_the_old_file_alone(tmp_path: Path, monkeypatch: pytest
         write_whole(path, b"new")
     assert path.read_bytes() == b"old"
     assert [p.name for p in tmp_path.iterdir()] == ["result.json"]
+
+
+def test_a_folder_is_opened_before_the_work(tmp_path: Path) -> None:
+    assert open_folder(tmp_path / "a" / "b") == tmp_path / "a" / "b"
+    assert not list((tmp_path / "a" / "b").iterdir())
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(OSError, match="file"):
+        open_folder(tmp_path / "file")
 
 
 def test_circumstances_are_json_and_name_what_matters(monkeypatch: pytest.MonkeyPatch) -> None:

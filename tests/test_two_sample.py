@@ -258,6 +258,10 @@ def test_bad_moves_are_refused():
         random_move(vectors(SpecialOrthogonal(2)))
     with pytest.raises(ValueError, match="more than the neutral element"):
         random_move(trivial(Cyclic(1)))
+    with pytest.raises(ValueError, match="n must be at least 1, got -1"):
+        signs(2, -1, 3, 4, rng())
+    with pytest.raises(TypeError, match="generator must be a Generator"):
+        signs(2, 3, 3, 4, None)
     with pytest.raises(ValueError, match="rejections must be between"):
         outside_interval(21, 20)
     with pytest.raises(ValueError, match="coverage must lie"):

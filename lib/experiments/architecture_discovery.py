@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from lib.actions import natural, pixels, planar, regular
-from lib.checks import check_choice, check_float, check_int
+from lib.checks import check_choice, check_float, check_int, seeded
 from lib.discovery import (
     KAPPA,
     LOGISTIC,
@@ -149,7 +149,7 @@ def draw_teachers(action: Representation, kind: str, seeds: int, units: int = 0,
         Seed of the generator.
     """
     check_choice("kind", kind, KINDS)
-    hom, generator = Hom(action, action), torch.Generator().manual_seed(check_int("seed", seed, minimum=0))
+    hom, generator = Hom(action, action), seeded(seed)
     count = check_int("units", units, minimum=0) or max(5, invariant_dimension(hom) + 2)
     z = torch.randn(check_int("seeds", seeds), count, hom.dim, generator=generator, dtype=torch.float64)
     if kind == "SI":
@@ -178,7 +178,7 @@ def grow(action: Representation, teachers: Tensor, growth: Growth, start: Tensor
         Seed of the students' starts and noise.
     """
     exact = partial(population_velocity, teacher=teachers, inputs=action.dim, scale=SCALE)
-    return _run(discover(exact, _start(start, teachers), growth, torch.Generator().manual_seed(seed)), action)
+    return _run(discover(exact, _start(start, teachers), growth, seeded(seed)), action)
 
 
 def _start(basis: Tensor | None, teachers: Tensor) -> Tensor:
@@ -279,7 +279,7 @@ def minibatches(
     seed
         Seed of the inputs.
     """
-    generator = torch.Generator().manual_seed(check_int("seed", seed, minimum=0))
+    generator = seeded(seed)
     shape = (len(teachers), check_int("batch", batch), check_int("inputs", inputs))
 
     def field(z: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lib.checks import check_choice
+from lib.checks import check_choice, seeded
 from lib.dynamics import EQUIVARIANT, NOMINAL, History, Strategy, Task, augmented, gradient, train, views
 from lib.experiments.augmentation_tasks import (
     PANELS,
@@ -253,7 +253,7 @@ def bootstrap(statistic: Callable[[Tensor], Tensor], runs: int, count: int, seed
     runs, count, seed
         Number of runs, resamplings, seed.
     """
-    draws = torch.randint(runs, (count, runs), generator=torch.Generator().manual_seed(seed))
+    draws = torch.randint(runs, (count, runs), generator=seeded(seed))
     low, high = statistic(draws).quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
     return Interval(float(statistic(torch.arange(runs)[None])[0]), low, high)
 

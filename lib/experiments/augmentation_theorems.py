@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lib.actions import natural, trivial
-from lib.checks import check_choice, check_float
+from lib.checks import check_choice, check_float, seeded
 from lib.datasets import block_graphs, simple_shapes
 from lib.dynamics import NOMINAL, Strategy, Task, augmented, gradient, train, views
 from lib.experiments.augmentation_tasks import Settings, digit_images, haar_law, published_law
@@ -108,7 +108,7 @@ def compare_gradients(
     theta = network.start(1, seed, torch.float64)
     maps = network.embed(theta)
     if off_start:
-        generator = torch.Generator().manual_seed(seed)
+        generator = seeded(seed)
         noise = [torch.randn(a.shape, generator=generator, dtype=a.dtype) for a in maps]
         maps = [a + off_start * a.norm() / b.norm() * b for a, b in zip(maps, noise, strict=True)]
     nu = haar_law(network) if law == "haar" else published_law(name, network)
@@ -277,7 +277,7 @@ def point_task(name: str, seed: int, samples: int = 100) -> Task:
     one = trivial(V.group)
     spaces = (Space(1, V), Space(1, V), Space(1, one))
     network = Network(Architecture(spaces, ("tanh", "none"), (False, False), (1.0, 1.0), "binary", centre=0.0))
-    generator = torch.Generator().manual_seed(seed)
+    generator = seeded(seed)
     x = torch.randn(samples, 1, V.dim, generator=generator, dtype=torch.float64)
     score = x[:, 0].sin().sum(-1) + 0.5 * x[:, 0, 0] + torch.randn(samples, generator=generator, dtype=torch.float64)
     return Task(network, x, torch.sigmoid(score), samples)

@@ -23,8 +23,9 @@ import numpy as np
 import torch
 
 from lib import __version__
-from lib.checks import check_choice
+from lib.checks import check_choice, check_int
 from lib.command_line import clear_errors, use_threads
+from lib.device import usable_device
 from lib.dynamics import History, Strategy, Task, train
 from lib.experiments.augmentation_drift import Drifts, Prediction, group_plan, panel_plan, predict_drift
 from lib.experiments.augmentation_tasks import PANELS, SCALES, SIZES, Sizes
@@ -62,6 +63,8 @@ def run_full_scale(name: str, sizes: Sizes, folder: str | Path, batches: int = 4
         The JSON file.
     """
     check_choice("name", name, (*PANELS, *IMAGE_GROUPS))
+    check_int("batches", batches)
+    usable_device("device", device)
     strategies = (panel_plan if name in PANELS else group_plan)(name, sizes)
     folder, key = Path(folder), _key(name, sizes, batches)
     write_whole(folder / "parts" / ".gitignore", b"*\n")

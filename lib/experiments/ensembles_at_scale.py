@@ -19,14 +19,14 @@ import torch
 from torch import Tensor
 
 from lib import ensemble_metrics as metrics
-from lib.checks import check_choice, check_int
+from lib.checks import check_choice, check_instance, check_int
 from lib.command_line import clear_errors
 from lib.datasets import cache_directory, mnist_test
 from lib.device import default_device
 from lib.ensemble_training import Course, Plan, run_key, train_ensemble
 from lib.ensembles import Network, orbit_logits, rotate_images
 from lib.experiments.ensembles import CASES, Case
-from lib.stored import circumstances, write_whole
+from lib.stored import circumstances, open_folder, write_whole
 
 RESULTS = Path(__file__).resolve().parents[2] / "data" / "results" / "ensembles"
 
@@ -36,9 +36,11 @@ def mnist_course(case: Case, images: int, test: int) -> tuple[Course, Tensor, Te
 
     The first ``images`` of the 10 000 MNIST test images train, as in the source; the last ``test`` are held out.
     """
+    check_int("images", images)
+    check_int("test", test)
     x, y = mnist_test(28)
     x = x.float().unflatten(-1, (28, 28))[:, 0]
-    if check_int("images", images) + check_int("test", test) > len(x):
+    if images + test > len(x):
         raise ValueError(f"images + test must be at most {len(x)}, got {images} + {test}")
     course = Course(rotate_images(x[:images], case.rotations).to(default_device()), y[:images].to(default_device()))
     return course, rotate_images(x[-test:], case.group).to(default_device()), y[-test:]
@@ -82,6 +84,8 @@ def run_case(
     case = CASES[check_choice("name", name, CASES)]
     for what, count in (("members", members), ("block", block), ("workers", workers)):
         check_int(what, count)
+    check_instance("plan", plan, Plan)
+    folder = open_folder(folder)
     course, table, labels = mnist_course(case, images, test)
     network = Network(size=28, support=case.support)
     plan = Plan(plan.epochs, plan.batch, plan.rate, plan.seed + case.seed, case.law, case.head, case.stream)
@@ -102,7 +106,7 @@ def run_case(
         "key": key,
         "seconds_of_this_call": seconds,
     }
-    return _store(content | circumstances(default_device()) | table_of_metrics(logits, labels), Path(folder), name)
+    return _store(content | circumstances(default_device()) | table_of_metrics(logits, labels), folder, name)
 
 
 def table_of_metrics(logits: Tensor, labels: Tensor, resamples: int = 30) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lib.actions import motions, translations
-from lib.checks import check_int
+from lib.checks import check_int, seeded
 from lib.fourier import GroupFourier
 from lib.generated import frobenius, quaternions_on_plane
 from lib.groups import Alternating, Cyclic, Dihedral, DirectProduct, FiniteGroup, Quaternion, Symmetric
@@ -160,7 +160,7 @@ def check_identities(group: FiniteGroup, fourier: GroupFourier | None = None, se
     fourier = GroupFourier(group) if fourier is None else fourier
     if fourier.order != group.order:
         raise ValueError(f"fourier must belong to a group of order {group.order}, got order {fourier.order}")
-    generator = torch.Generator().manual_seed(check_int("seed", seed, minimum=0))
+    generator = seeded(seed)
     f, w = torch.randn(2, group.order, dtype=torch.float64, generator=generator)
     random_blocks = [
         torch.randn(n, d, d, dtype=torch.complex128, generator=generator)
@@ -237,6 +237,6 @@ def shortcut_defect(group: FiniteGroup, seed: int = 0) -> float:
     if not isinstance(group, FiniteGroup):
         raise TypeError(f"group must be a FiniteGroup, got {group!r} of type {type(group).__name__}")
     table = group.cayley_table()
-    c = torch.randn(group.order, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    c = torch.randn(group.order, dtype=torch.float64, generator=seeded(seed))
     norms = [subspace_character(table, b).square().sum() / group.order for b in eigenspaces(table, c)]
     return max(abs(float(x) - 1) for x in norms)

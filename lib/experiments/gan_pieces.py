@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import avg_pool2d
 
-from lib.checks import check_choice, check_float, check_int
+from lib.checks import check_choice, check_float, check_instance, check_int
 from lib.ensembles import generator_of
 from lib.gans.image_players import Discriminator, Generator, matched_channels, parameters
 from lib.gans.planar_convolution import GROUPS, act_on_images
@@ -105,6 +105,9 @@ class Plan:
         check_choice("rotations", self.rotations, ("", "none", "turns", "any"))
         if not self.cases or not self.shares:
             raise ValueError(f"cases and shares must not be empty, got {self.cases} and {self.shares}")
+        check_instance("cases", self.cases, (tuple, list))
+        check_instance("shares", self.shares, (tuple, list))
+        check_instance("training", self.training, Settings)
         for case in self.cases:
             Case.parse(case)
         for share in self.shares:

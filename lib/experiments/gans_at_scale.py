@@ -25,11 +25,11 @@ import torch
 
 from lib import __version__
 from lib.command_line import clear_errors, use_threads
-from lib.device import default_device
+from lib.device import default_device, usable_device
 from lib.experiments.gan_pieces import CASES, MATCHES, ROTATIONS, Case, Plan, classifier, real_scores, run_piece
 from lib.gans.objectives import NAMES
 from lib.gans.settings import Settings, build_players
-from lib.stored import circumstances, write_whole
+from lib.stored import circumstances, open_folder, write_whole
 
 RESULTS = Path(__file__).resolve().parents[2] / "data" / "results" / "gans"
 
@@ -72,8 +72,11 @@ def run_grid(
     ValueError
         Sizes or channels that do not fit a player.
     """
+    usable_device("device", device)
     for case in map(Case.parse, plan.cases):  # what does not fit is refused before any work
         build_players(plan.settings(case, 0), plan.size, plan.colours)
+    if checkpoints is not None:
+        open_folder(checkpoints)
     folder, pieces, grids = Path(folder), [], {}
     write_whole(folder / "parts" / ".gitignore", b"*\n")
     for seed in range(plan.first_seed, plan.first_seed + plan.seeds):

@@ -15,7 +15,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from lib.checks import check_choice, check_int
+from lib.checks import check_choice, check_instance, check_int
 from lib.gans.pixel_games import Game, Played, TrainingSets, pad_sets, play
 from lib.gans.pixel_players import Generator, Turns
 from lib.groups import Cyclic, Dihedral, FiniteGroup
@@ -180,7 +180,8 @@ class Plan:
     workers: int = 1
 
     def __post_init__(self) -> None:
-        for size in self.sizes:
+        check_instance("game", self.game, Game)
+        for size in check_instance("sizes", self.sizes, (tuple, list)):
             check_int("sizes", size)
         if not self.sizes or list(self.sizes) != sorted(set(self.sizes)):
             raise ValueError(f"sizes must be increasing and not empty, got {self.sizes}")

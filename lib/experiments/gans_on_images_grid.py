@@ -33,7 +33,7 @@ from lib.experiments.gans_on_images import (
 )
 from lib.gans.pixel_games import Game
 from lib.learning_curves import Curve
-from lib.stored import circumstances, write_whole
+from lib.stored import circumstances, open_folder, write_whole
 
 RESULTS = Path(__file__).resolve().parents[2] / "data" / "results" / "gans"
 FILE = "pixel_games.json"
@@ -104,13 +104,15 @@ def run_grid(grid: Grid, folder: str | Path, limit: int | None = None) -> Path:
     ValueError
         The file holds another grid.
     """
-    path = Path(folder) / FILE
+    if limit is not None:
+        check_int("limit", limit)
+    path = open_folder(folder) / FILE
     settings = json.loads(json.dumps(asdict(grid)))
     content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"settings": settings, "pieces": {}}
     if content["settings"] != settings:
         raise ValueError(f"folder holds a grid with other settings: {path.name}; give another folder")
     missing = [piece for piece in grid.pieces() if piece[0] not in content["pieces"]]
-    for key, law, name, plan in missing[: None if limit is None else check_int("limit", limit)]:
+    for key, law, name, plan in missing[:limit]:
         began = time.process_time()
         task = TASKS[law](law)
         _, scores = play_one(task, plan, game_of(name, plan.game, task.turns.group.order))

@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from lib.actions import pixels, planar
 from lib.axioms import equivariance_error
-from lib.checks import check_int
+from lib.checks import check_int, seeded
 from lib.data import digits
 from lib.groups import Cyclic, FiniteGroup
 from lib.haar import symmetrize_function, symmetrize_measure
@@ -195,7 +195,7 @@ def restoration_residuals(group: FiniteGroup, seed: int = 0, steps: int = 100) -
     """
     data, V = digits(torch.float32), pixels(group, 8)
     network, parameters = _perceptron(64, 64, seed, torch.float32)
-    generator = torch.Generator().manual_seed(seed)
+    generator = seeded(seed)
     noisy = data.train_x + 0.3 * torch.randn(data.train_x.shape, generator=generator)
     _descend(lambda: (network(noisy) - data.train_x).square().mean(), parameters, steps)
     averaged = symmetrize_function(network, V, V)
@@ -207,7 +207,7 @@ def _perceptron(
     inputs: int, outputs: int, seed: int, dtype: torch.dtype, width: int = 64
 ) -> tuple[Callable[[Tensor], Tensor], list[Tensor]]:
     """Return a network with one hidden layer of tanh units, and its parameters."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = seeded(seed)
     w1 = torch.randn(inputs, width, generator=generator, dtype=dtype) / math.sqrt(inputs)
     w2 = torch.randn(width, outputs, generator=generator, dtype=dtype) / math.sqrt(width)
     parameters = [w1, torch.zeros(width, dtype=dtype), w2, torch.zeros(outputs, dtype=dtype)]

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from lib.actions import natural, trivial
-from lib.checks import check_float, check_int
+from lib.checks import check_float, check_int, seeded
 from lib.groups import Symmetric
 from lib.haar import HaarSum, projection
 from lib.risks import Risk, Risks, SmallNetwork, descend, gradient, hessian, hessian_product
@@ -36,7 +36,7 @@ def regression(seeds: int, points: int, nodes: int = 3, first: int = 0) -> Risks
     V = natural(Symmetric(nodes))
     x, y = [], []
     for seed in range(first, first + check_int("seeds", seeds)):
-        generator = torch.Generator().manual_seed(seed)
+        generator = seeded(seed)
         x.append(torch.randn(points, nodes, generator=generator, dtype=torch.float64))
         noise = 0.3 * torch.randn(points, generator=generator, dtype=torch.float64)
         y.append(0.7 * torch.sin(2 * x[-1]).sum(-1) + x[-1].amax(-1) + noise)
@@ -396,7 +396,7 @@ def train_penalised(
 
 def random_directions(minima: Minima, runs: int, seed: int = 0) -> Tensor:
     """Return Gaussian vectors of L, shape ``(k, runs, dim L)``."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = seeded(seed)
     return torch.randn(len(minima), runs, minima.parameters.shape[-1], generator=generator, dtype=torch.float64)
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from lib.actions import motions, natural, pixels, planar, regular, row_shifts, translations, trivial, vectors
-from lib.checks import check_int
+from lib.checks import check_int, seeded
 from lib.groups import Alternating, Cyclic, Dihedral, FiniteGroup, Quaternion, Symmetric
 from lib.haar import (
     Composition,
@@ -116,7 +116,7 @@ def projection_defects(
     draws
         Random elements for ρ(g)Π = Π = Πρ(g).
     """
-    group, generator = representation.group, torch.Generator().manual_seed(seed)
+    group, generator = representation.group, seeded(seed)
     pi = average(representation, seed) if pi is None else pi
     rho = representation.matrix(group.sample(draws, generator))
     nodes = group.generators()
@@ -239,7 +239,7 @@ def route_disagreement(
 ) -> dict[tuple[str, str], float]:
     """Return the largest entry of Π_i A − Π_j A for every pair of routes and a random A with normal entries."""
     dtype = torch.complex128 if space.is_complex else torch.float64
-    A = torch.randn(space.shape, dtype=dtype, generator=torch.Generator().manual_seed(seed))
+    A = torch.randn(space.shape, dtype=dtype, generator=seeded(seed))
     results = {name: route(A) for name, route in routes_.items()}
     pairs = itertools.combinations(results, 2)
     return {(i, j): float((results[i] - results[j]).abs().max()) for i, j in pairs}
@@ -251,7 +251,7 @@ def wrong_routes(seed: int = 0) -> list[float]:
     Fourier along both axes for a group that shifts along one; the sum over quarter turns without the half turn; and the
     product Π_H Π_K for two subgroups H = ⟨(0 1)⟩ and K = ⟨(1 2)⟩ of S_3 that do not normalise each other.
     """
-    generator = torch.Generator().manual_seed(seed)
+    generator = seeded(seed)
     rows, shifts, turns = row_shifts(4), pixels(translations(4), 4), pixels(Cyclic(4), 4)
     A = torch.randn(16, 16, dtype=torch.float64, generator=generator)
     both_axes = FourierDiagonal(Hom(shifts, shifts), (4, 4), (0, 1))
@@ -290,7 +290,7 @@ class RandomWalk(Projection):
     def __init__(self, representation: Representation, elements: int = 6, squarings: int = 9, seed: int = 0) -> None:
         super().__init__(representation)
         group = representation.group
-        g = torch.cat([group.generators(), group.sample(elements, torch.Generator().manual_seed(seed))])
+        g = torch.cat([group.generators(), group.sample(elements, seeded(seed))])
         rho = representation.matrix(g)
         self._power = torch.eye(representation.dim) / 2 + (rho + rho.mH).mean(0) / 4
         for _ in range(squarings):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from lib.actions import natural, planar, regular, vectors
-from lib.checks import check_int
+from lib.checks import check_int, seeded
 from lib.groups import Cyclic, Dihedral, FiniteGroup, Quaternion, Symmetric
 from lib.haar import NullSpace
 from lib.lie import Orthogonal, SpecialOrthogonal, Torus, Unitary
@@ -137,7 +137,7 @@ def eigen_angles(g: Tensor, seed: int = 0) -> Tensor:
     if not g.is_complex():
         folded = torch.minimum(angles, 2 * math.pi - angles).sort().values
         angles = folded[:, g.shape[-1] % 2 :: 2]
-    which = torch.randint(angles.shape[1], (len(g), 1), generator=torch.Generator().manual_seed(seed))
+    which = torch.randint(angles.shape[1], (len(g), 1), generator=seeded(seed))
     return angles.gather(1, which)[:, 0]
 
 
@@ -205,7 +205,7 @@ def law_p_values(representation: Representation, g: Tensor, seed: int = 0) -> di
     (χ²). Tori: every combination aθ_1 + bθ_2 with |a|, |b| ≤ 3 is uniform. SO(n), U(n): law of eigenvalue angles. O(n):
     the determinant is a fair coin. O(n), SO(n), U(n), n ≥ 2: SciPy's matrices have the same law of Re tr(Bg).
     """
-    group, generator = representation.group, torch.Generator().manual_seed(seed)
+    group, generator = representation.group, seeded(seed)
     B = torch.randn(representation.dim, representation.dim, generator=generator, dtype=torch.float64)
 
     def statistic(rho: Tensor) -> np.ndarray:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from lib.checks import check_choice, check_int
+from lib.checks import check_choice, check_instance, check_int, seeded
 from lib.data import digits
 from lib.generated import frobenius, quaternions_on_plane
 from lib.gradient_flow import Integration, Trained, train
@@ -87,8 +87,10 @@ class MarginRun:
 
 def digit_pair(pair: tuple[int, int]) -> tuple[Tensor, Tensor]:
     """Return the training images of two of scikit-learn's digits, shape ``(n, 64)``, and labels 1 and −1."""
-    for digit in pair:
+    for digit in check_instance("pair", pair, Sequence):
         check_int("digit", digit, minimum=0, maximum=9)
+    if len(pair) != 2 or pair[0] == pair[1]:
+        raise ValueError(f"pair must be two different digits, got {pair}")
     data = digits()
     chosen = (data.train_y == pair[0]) | (data.train_y == pair[1])
     return data.train_x[chosen], torch.where(data.train_y[chosen] == pair[0], 1.0, -1.0).double()
@@ -113,6 +115,7 @@ def digit_margins(
     NotSeparable
         A pair cannot be separated by a hyperplane through the origin.
     """
+    check_int("seed", seed, minimum=0)
     runs = []
     for pair in pairs:
         x, y = digit_pair(pair)
@@ -236,9 +239,12 @@ def measure_bias(
     how
         Loss, cap and accuracy of the flow.
     """
-    depth = check_int("depth", network.depth, minimum=2)
+    depth = check_int("depth", check_instance("network", network, LinearNetwork).depth, minimum=2)
+    check_instance("basis", basis, Basis)
+    check_instance("other", other, Basis)
+    check_instance("how", how, Integration)
     check_int("points", points, maximum=network.inputs - 1)
-    generator = torch.Generator().manual_seed(seed)
+    generator = seeded(seed)
     x = torch.randn(points, network.inputs, generator=generator, dtype=torch.float64)
     y = torch.where(torch.rand(points, generator=generator) < 0.5, 1.0, -1.0).double()
     began = time.process_time()

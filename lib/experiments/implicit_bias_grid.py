@@ -35,7 +35,7 @@ from lib.experiments.implicit_bias import (
     digit_margins,
     group_bias,
 )
-from lib.stored import circumstances, write_whole
+from lib.stored import circumstances, open_folder, write_whole
 
 RESULTS = Path(__file__).resolve().parents[2] / "data" / "results" / "implicit_bias"
 PAIRS = ((0, 1), (1, 5), (2, 7), (3, 8), (4, 9))
@@ -71,12 +71,12 @@ def run_part(part: str, seeds: int, depths: Sequence[int], folder: str | Path) -
     check_int("seeds", seeds)
     for depth in depths:
         check_int("depths", depth)
-    began = time.process_time()
+    folder, began = open_folder(folder), time.process_time()
     rows = PARTS[part](seeds, depths)
     settings = {"seeds": seeds, "depths": list(depths), "scale": SCALE, "identifiable": IDENTIFIABLE}
     settings["integration"] = asdict(COARSE if part == "architectures" else FLOW)
     content = {"settings": settings} | circumstances() | {"seconds": time.process_time() - began} | rows
-    target = Path(folder) / f"{part}.json"
+    target = folder / f"{part}.json"
     write_whole(target, json.dumps(content, indent=1).encode())
     return target
 

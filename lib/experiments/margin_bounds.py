@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lib.actions import pixels
-from lib.checks import check_callable, check_float, check_int
+from lib.checks import check_callable, check_float, check_int, seeded
 from lib.experiments.margins_and_augmentation import augment, digit_pair
 from lib.groups import Cyclic, FiniteGroup
 from lib.haar import projection
@@ -199,7 +199,7 @@ def measure_errors(law: LabelledLaw, sizes: Sequence[int], replicates: int, seed
         Seed of all draws.
     """
     check_callable("law.sample", law.sample)
-    generator = torch.Generator().manual_seed(check_int("seed", seed, minimum=0))
+    generator = seeded(seed)
     project, z = projection(law.representation), law.test_y[:, None] * law.test_x
     errors = torch.zeros(2, len(sizes), check_int("replicates", replicates), dtype=torch.float64)
     for i, n in enumerate(sizes):

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from lib.actions import pixels, regular, trivial
-from lib.checks import check_float, check_int
+from lib.checks import check_float, check_int, seeded
 from lib.experiments.margins_and_augmentation import augment, digit_pair, draw
 from lib.gradient_flow import Integration, Trained, train
 from lib.groups import Cyclic, FiniteGroup
@@ -92,7 +92,7 @@ def partial_augmentation_of_digits(group: FiniteGroup, elements: Tensor, seed: i
         Seed of training set and starts.
     """
     V = pixels(group, 8)
-    x, y = draw(*digit_pair(0, 8), 24, torch.Generator().manual_seed(seed))
+    x, y = draw(*digit_pair(0, 8), 24, seeded(seed))
     moved = augment(x, y, V, elements)
     steerable, dense = _both(steerable_network([V]), (x, y), fully_connected(64, 2, 2), moved, seed)
     predicted = angle(invariant_max_margin(x, y, V).vector, max_margin(*moved).vector)
@@ -157,7 +157,7 @@ def oblique(hidden: int = 0, seed: int = 0) -> Oblique:
         Seed of six random points, of the invariant vector that labels them, and of the start.
     """
     V = shear(1.0) + shear(2.0) + shear(0.5)
-    generator = torch.Generator().manual_seed(check_int("seed", seed, minimum=0))
+    generator = seeded(seed)
     x = torch.randn(6, V.dim, generator=generator, dtype=torch.float64)
     basis = NullSpace(V.dual()).basis()
     y = torch.sign(x @ (torch.randn(len(basis), generator=generator, dtype=torch.float64) @ basis))
@@ -214,7 +214,7 @@ def weight_sharing_on_digits(group: FiniteGroup, seed: int = 0) -> Gap:
         Seed of training set and starts.
     """
     V = pixels(group, 8)
-    x, y = draw(*digit_pair(0, 8), 24, torch.Generator().manual_seed(seed))
+    x, y = draw(*digit_pair(0, 8), 24, seeded(seed))
     indicators = (projection(V).basis() > 0).double()
     tied = LinearNetwork("weight sharing", 64, [tied_layer(V)])
     first, second = _both(steerable_network([V]), (x, y), tied, (x, y), seed)
@@ -226,6 +226,6 @@ def _both(
     first: LinearNetwork, data: tuple[Tensor, Tensor], second: LinearNetwork, others: tuple[Tensor, Tensor], seed: int
 ) -> list[Trained]:
     """Train two networks from random starts."""
-    generator = torch.Generator().manual_seed(check_int("seed", seed, minimum=0))
+    generator = seeded(seed)
     runs = ((first, data), (second, others))
     return [train(net, x, y, net.start(1, generator)[0], HOW) for net, (x, y) in runs]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lib.actions import planar, trivial
-from lib.checks import check_choice, check_int
+from lib.checks import check_choice, check_int, seeded
 from lib.experiments.margin_caveats import Gap
 from lib.experiments.margins_and_augmentation import augment
 from lib.gradient_flow import Integration, Trained, train
@@ -135,7 +135,7 @@ def train_neurons(activation: str, count: int = 4, seed: int = 0, turns: int = 4
     orbit, _ = augment(e, torch.ones(1), V, V.group.elements())
     dense = Neurons(activation, orbit, count, trivial(Cyclic(1), 2))
     steerable = Neurons(activation, e, count, planar(Cyclic(turns)))
-    generator, ends, circle = torch.Generator().manual_seed(seed), [], []
+    generator, ends, circle = seeded(seed), [], []
     turn = torch.arange(720, dtype=torch.float64) * (2 * math.pi / 720)
     for net in (dense, steerable):
         one, labels = torch.eye(net.inputs, dtype=torch.float64), torch.ones(net.inputs, dtype=torch.float64)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lib.actions import pixels, regular
-from lib.checks import check_choice, check_float, check_int, check_tensor
+from lib.checks import check_choice, check_float, check_instance, check_int, check_tensor, seeded
 from lib.data import digits
 from lib.gradient_flow import Integration, Trained, train
 from lib.groups import Cyclic, Dihedral, FiniteGroup
@@ -72,7 +72,8 @@ def digit_pair(first: int, second: int) -> tuple[Tensor, Tensor]:
 
 def draw(x: Tensor, y: Tensor, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Return ``count`` different points in random order, with their labels."""
-    check_int("count", count, maximum=len(x))
+    check_int("count", count, maximum=len(check_instance("x", x, Tensor)))
+    check_instance("generator", generator, torch.Generator)
     chosen = torch.randperm(len(x), generator=generator)[:count]
     return x[chosen], y[chosen]
 
@@ -181,7 +182,7 @@ def compare(
         No invariant classifier separates the training set.
     """
     settings = settings or Settings()
-    generator = torch.Generator().manual_seed(check_int("seed", seed, minimum=0))
+    generator = seeded(seed)
     x, y = draw(*digit_pair(*pair), settings.images, generator)
     V = pixels(check_choice("group", group, GROUPS), 8)
     W, elements = (half_turn(V), two_elements(group)) if broken else (V, group.elements())
@@ -204,7 +205,7 @@ def convergence(depth: int, group: FiniteGroup, pair: Sequence[int], seed: int, 
         T = ‖w‖^L along the flow, and 1 − cos to the invariant classifier of largest margin there; the same two along
         the continuation.
     """
-    generator = torch.Generator().manual_seed(check_int("seed", seed, minimum=0))
+    generator = seeded(seed)
     x, y = draw(*digit_pair(*pair), images, generator)
     V = pixels(group, 8)
     network = steerable_network([V, *[regular(group)] * (check_int("depth", depth, minimum=2) - 2)])

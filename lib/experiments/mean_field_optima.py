@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from lib.actions import sign, trivial
-from lib.checks import check_float, check_int, check_tensor
+from lib.checks import check_float, check_int, check_tensor, seeded
 from lib.experiments.mean_field_theorems import LOSSES, mean_loss, randn
 from lib.groups import Symmetric
 from lib.mean_field import Layer, Unit, project, symmetrise
@@ -103,7 +103,7 @@ def random_problem(
     inputs, particles
         Number of orbits of inputs and of particles.
     """
-    generator = torch.Generator().manual_seed(seed)
+    generator = seeded(seed)
     order, points = unit.group.order, randn(generator, check_int("particles", particles), unit.parameters.dim)
     x = symmetrise(randn(generator, check_int("inputs", inputs), unit.inputs.dim), unit.inputs)
     teacher = randn(generator, 3, unit.parameters.dim)

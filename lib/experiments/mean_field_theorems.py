@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from lib.actions import natural, pixels, planar, sign, trivial
-from lib.checks import check_int
+from lib.checks import check_int, seeded
 from lib.groups import Cyclic, Dihedral, Symmetric
 from lib.haar import projection, symmetrize_function
 from lib.mean_field import Layer, Unit, project, symmetrise
@@ -118,7 +118,7 @@ def check_identities(
     particles, points
         Sizes of three laws and of the data.
     """
-    generator = torch.Generator().manual_seed(seed)
+    generator = seeded(seed)
     action = unit.parameters if action is None else action
     check_int("particles", particles)
     z = randn(generator, 3, particles, unit.parameters.dim)

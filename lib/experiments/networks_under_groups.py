@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lib.actions import motions, natural, pixels, row_shifts, translations, trivial, vectors
-from lib.checks import check_float, check_int
+from lib.checks import check_float, check_int, seeded
 from lib.data import digits, photograph
 from lib.groups import Cyclic, Dihedral, FiniteGroup, Symmetric
 from lib.haar import projection
@@ -74,7 +74,7 @@ def layer_identity(network: SmallNetwork, seed: int, points: int = 5) -> LayerId
     points
         Data points.
     """
-    generator, L = torch.Generator().manual_seed(seed), network.layers
+    generator, L = seeded(seed), network.layers
     X, Y, group = network.spaces[0], network.spaces[-1], L.group
     A = random_layers(network, generator)
     x, y = _random_data(network, points, generator)
@@ -133,7 +133,7 @@ def hessian_check(network: SmallNetwork, seed: int, points: int = 12) -> Hessian
     points
         Data points, drawn without symmetry.
     """
-    generator, L = torch.Generator().manual_seed(seed), network.layers
+    generator, L = seeded(seed), network.layers
     risks = Risks(network, *_random_data(network, points, generator))
     A = risks.project(random_layers(network, generator))
     nominal, augmented = hessian(risks.nominal, A), hessian(risks.augmented, A)
@@ -163,7 +163,7 @@ def affine_defect(
     extra
         Representation on the extra coordinate, of dimension one; another than the trivial one is a control.
     """
-    generator, one = torch.Generator().manual_seed(seed), extra or trivial(source.group)
+    generator, one = seeded(seed), extra or trivial(source.group)
     A = torch.randn(target.dim, source.dim, generator=generator, dtype=torch.float64)
     b = torch.randn(target.dim, generator=generator, dtype=torch.float64)
     embedded = torch.zeros(target.dim + 1, source.dim + 1, dtype=torch.float64)
@@ -246,7 +246,7 @@ def denoising_errors(
         Ridge penalty relative to the number of patches.
     """
     check_float("noise", noise, minimum=0.0)
-    generator = torch.Generator().manual_seed(seed)
+    generator = seeded(seed)
     square, shifts = pixels(Dihedral(4), size), pixels(translations(size), size)
     maps = {"free": lambda A: A, "projected, D4": projection(Hom(square, square))}
     maps["projected, cyclic shifts"] = projection(Hom(shifts, shifts))

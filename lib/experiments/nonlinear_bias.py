@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lib.checks import check_choice, check_float, check_int, check_tensor
+from lib.checks import check_choice, check_float, check_int, check_tensor, seeded
 from lib.data import digits
 from lib.fourier import GroupFourier, effective_rank
 from lib.group_convolution import GroupConvolution
@@ -80,7 +80,7 @@ class OnFiniteGroup(Domain):
 
     def inputs(self, points: int, seed: int) -> Tensor:
         """Return standard normal functions, divided by √|G|: the classes are random, as in the source."""
-        generator = torch.Generator().manual_seed(seed)
+        generator = seeded(seed)
         return torch.randn(points, self.dimension, generator=generator, dtype=torch.float64) / math.sqrt(self.dimension)
 
     def scrambling(self) -> Tensor:
@@ -130,7 +130,7 @@ class OnRotations(Domain):
 
     def inputs(self, points: int, seed: int) -> Tensor:
         """Return lifted digits of unit mean length."""
-        data, generator = digits(), torch.Generator().manual_seed(seed)
+        data, generator = digits(), seeded(seed)
         members = [(data.train_y == label).nonzero()[:, 0] for label in self.classes]
         drawn = [m[torch.randperm(len(m), generator=generator)[: points // 2]] for m in members]
         x = (data.train_x[torch.cat(drawn)] - data.train_x.mean()) @ sphere_harmonics(self.degree)

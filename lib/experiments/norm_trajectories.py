@@ -30,7 +30,7 @@ from lib.fourier import GroupFourier, schatten_norm
 from lib.group_convolution import GroupConvolution
 from lib.groups import Cyclic, Dihedral, DirectProduct, SemidirectProduct
 from lib.log_loss_descent import descend, log_exponential_loss
-from lib.stored import circumstances, write_whole
+from lib.stored import circumstances, open_folder, write_whole
 
 RESULTS = Path(__file__).resolve().parents[2] / "data" / "results" / "implicit_bias"
 NETWORKS = ("FC", "CNN", "G-CNN", "wrong G-CNN")
@@ -363,7 +363,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with clear_errors(parser):
         use_threads(given.threads)
         changes = {name: getattr(given, name) for name in names if getattr(given, name) is not None}
-        print(store(measure_norms(replace(SCALES[given.scale], **changes)), given.out))
+        settings = replace(SCALES[given.scale], **changes)
+        open_folder(given.out)
+        print(store(measure_norms(settings), given.out))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from lib.actions import sign
-from lib.checks import check_float, check_int, check_tensor
+from lib.checks import check_float, check_int, check_tensor, seeded
 from lib.finite_volumes import Path, flow
 from lib.free_energy import FreeEnergy
 from lib.groups import Symmetric
@@ -212,7 +212,7 @@ def train_particles(
         Independent samples for the floor.
     """
     unit = scalar_unit()
-    generator = torch.Generator().manual_seed(check_int("seed", seed, minimum=0))
+    generator = seeded(seed)
     check_int("replicates", replicates)
     count, shape = 2 * settings.clouds, (2, settings.clouds, settings.units)
     centres = torch.tensor([-settings.centre, settings.centre], dtype=torch.float64)[:, None, None]

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from lib.actions import natural, planar
-from lib.checks import check_choice, check_int
+from lib.checks import check_choice, check_int, seeded
 from lib.device import default_device
 from lib.divergences import invariant_program, transport, w1_batch
 from lib.groups import Cyclic, Dihedral, Symmetric
@@ -110,7 +110,7 @@ def isometric_cases() -> dict[str, Isometries]:
 
 def three_values(case: str, action: Isometries, seed: int, n: int = 6, m: int = 5) -> ThreeValues:
     """Return the three values for two Gaussian samples (modulo one on the torus)."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = seeded(seed)
     x, y = (torch.randn(k, action.dim, dtype=torch.float64, generator=generator) for k in (n, m))
     return _three(case, x, y + 0.3, action.images, action.plain_distance, quotient_cost(x, y + 0.3, action))
 
@@ -134,7 +134,7 @@ def broken_values(case: str, seed: int, n: int = 6, m: int = 5) -> ThreeValues:
     def distance(x: Tensor, y: Tensor) -> Tensor:
         return torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist")
 
-    generator = torch.Generator().manual_seed(seed)
+    generator = seeded(seed)
     x, y = (torch.randn(k, 2, dtype=torch.float64, generator=generator) for k in (n, m))
     return _three(case, x, y + 0.3, images, distance, distance(x, images(y + 0.3)).amin(0))
 
@@ -175,11 +175,14 @@ class Convergence:
 
 def uniform_torus(dim: int) -> Sampler:
     """Return the sampler of uniform points of the flat torus."""
+    check_int("dim", dim)
     return lambda r, n, g: torch.rand(r, n, dim, dtype=torch.float64, generator=g)
 
 
 def uniform_balls(dim: int, count: int = 1) -> Sampler:
     """Return the sampler of ``count`` independent uniform points of the unit ball of R^dim, one after the other."""
+    check_int("dim", dim)
+    check_int("count", count)
 
     def draw(r: int, n: int, g: torch.Generator) -> Tensor:
         x = torch.randn(r, n, count, dim, dtype=torch.float64, generator=g)

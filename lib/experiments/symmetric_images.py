@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lib.actions import pixels
-from lib.checks import check_choice, check_int
+from lib.checks import check_choice, check_int, seeded
 from lib.data import digits, histology_patches
 from lib.device import default_device
 from lib.divergences import transport, w1_batch
@@ -46,7 +46,7 @@ def upright_digits() -> Tensor:
 def turned(images: Tensor, seed: int) -> Tensor:
     """Return every image moved by its own random element of D4."""
     group = Dihedral(4)
-    return pixels(group, 8).apply(group.sample(len(images), torch.Generator().manual_seed(seed)), images)
+    return pixels(group, 8).apply(group.sample(len(images), seeded(seed)), images)
 
 
 def image_group(name: str) -> FiniteGroup:
@@ -115,7 +115,9 @@ def error_curves(
 
 def plan(name: str, group: str | None, count: int) -> dict[int, int]:
     """Return sample sizes and replicates: up to large samples without a group, twice as many of small ones with it."""
+    check_int("count", count)
     if group is None:
+        check_choice("name", name, LARGE)
         return {n: count if n < 400 else -(-count // 4) for n in LARGE[name]}
     return dict.fromkeys(SMALL, 2 * count)
 
@@ -161,5 +163,5 @@ def _cloud_distance(x: Tensor, y: Tensor) -> float:
 def predicted(name: str, group: str, bandwidth: float | None = None, count: int = 800, seed: int = 0) -> SamplesSaved:
     """Return what the calculator predicts for ``count`` of the images."""
     law = image_law(name, seed)
-    rows = torch.randperm(len(law), generator=torch.Generator().manual_seed(seed))[:count]
+    rows = torch.randperm(len(law), generator=seeded(seed))[:count]
     return samples_saved(law[rows], linear(pixels(image_group(group), 8)), bandwidth)

@@ -13,7 +13,7 @@ import torch
 from scipy.special import i0e
 from torch import Tensor
 
-from lib.checks import check_int
+from lib.checks import check_float, check_int, seeded
 from lib.device import default_device
 from lib.orbit_kernels import KernelReach, check_bandwidth, kernel_reach, mmd_squared, orbit_kernel
 from lib.quotient import Isometries, check_action, turns
@@ -26,6 +26,7 @@ INNER, OUTER = 0.5, 1.5
 
 def ring(replicates: int, n: int, generator: torch.Generator, inner: float = INNER, outer: float = OUTER) -> Tensor:
     """Return points with a uniform angle and a radius uniform between ``inner`` and ``outer``: (replicates, n, 2)."""
+    check_float("outer", outer, minimum=check_float("inner", inner, minimum=0.0))
     u, v = torch.rand(2, replicates, n, dtype=torch.float64, generator=generator)
     r, theta = inner + (outer - inner) * u, 2 * math.pi * v
     return torch.stack([r * theta.cos(), r * theta.sin()], -1)
@@ -278,7 +279,7 @@ def samples_saved(
         bandwidth = float(distances[distances > 0].median()) if bool((distances > 0).any()) else 0.0
     reach = kernel_reach(x, action, bandwidth)
     kernel = orbit_kernel(x, x, action, bandwidth)
-    generator, factors, n = torch.Generator().manual_seed(seed), [], len(x)
+    generator, factors, n = seeded(seed), [], len(x)
     diagonal = kernel.diagonal()
     for _ in range(resamples):
         # Multinomial weights; a pair of copies of one point is no pair of independent points, so it is left out.

@@ -57,7 +57,7 @@ class Settings:
         check_choice("group", self.group, [Cyclic(4), Dihedral(4)])
         for digit in self.pair:
             check_int("pair", digit, minimum=0, maximum=9)
-        if len(set(self.pair)) != 2:
+        if len(self.pair) != 2 or self.pair[0] == self.pair[1]:
             raise ValueError(f"pair must hold two different digits, got {self.pair}")
         for name in ("points", "units", "steps", "seeds"):
             check_int(name, getattr(self, name))

@@ -27,7 +27,7 @@ from lib.gans.mixtures import Mixture, gaussian_mixture, squash, student_mixture
 from lib.gans.objectives import gaussian_kernel, mmd_loss
 from lib.gans.plane_games import MATCHED, Game, Pairing, Settings, play
 from lib.quotient import linear, no_group
-from lib.stored import circumstances, write_whole
+from lib.stored import circumstances, open_folder, write_whole
 from lib.two_sample import random_move
 
 SMART = Pairing("equivariant", "averaged")
@@ -253,6 +253,7 @@ def run_piece(piece: Piece, path: Path) -> Path:
         if json.loads(path.read_text())["piece"] != played:
             raise ValueError(f"path must be new or hold the same piece, but {path.name} was played with other settings")
         return path
+    open_folder(path.parent)
     begun = time.process_time()
     pairings = (*EVERY, Pairing("plain", "plain", turned_data=True))
     scores = contest(piece.settings, piece.target, pairings, piece.points).scores

@@ -15,7 +15,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from lib.checks import check_int
+from lib.checks import check_int, seeded
 from lib.gans.mixtures import squash
 from lib.gans.objectives import gaussian_kernel, objective
 from lib.gans.plane_games import Game
@@ -91,7 +91,7 @@ def _in_double(game: Game) -> Loss:
 
 
 def _gap(game: Game, loss: Loss, symmetric: Loss, count: int, closed: bool, seed: int) -> Tensor:
-    rng = torch.Generator().manual_seed(check_int("seed", seed, minimum=0))
+    rng = seeded(seed)
     runs, width = game.generator.runs, game.generator.inputs
     noise = torch.randn(runs, check_int("count", count), width, generator=rng, dtype=torch.float64)
     if closed:
@@ -124,7 +124,7 @@ def invisible_share(game: Game, count: int = 500, seed: int = 0) -> Tensor:
     seed
         Their source.
     """
-    rng = torch.Generator().manual_seed(check_int("seed", seed, minimum=0))
+    rng = seeded(seed)
     points = game.target.sample((game.generator.runs, check_int("count", count)), rng)
     points = squash(points) if game.settings.squashed else points
     with torch.no_grad():

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lib.checks import check_choice, check_int, check_tensor
+from lib.checks import check_choice, check_instance, check_int, check_tensor
 from lib.gans.planar_convolution import (
     GROUPS,
     PlanarBatchNorm,
@@ -106,6 +106,7 @@ class Generator(nn.Module):
     def draw(self, labels: Tensor, rng: torch.Generator) -> ImageNoise:
         """Return noise for the given labels: z and the element drawn on ``rng``'s device, moved to the labels'."""
         _check_labels(labels, self.classes)
+        check_instance("rng", rng, torch.Generator)
         z = torch.randn(len(labels), self.latent, generator=rng, device=rng.device)
         element = GROUPS[self.group].sample(len(labels), rng)
         return ImageNoise(z.to(labels.device), element.to(labels.device), labels)
@@ -113,6 +114,7 @@ class Generator(nn.Module):
     def turn(self, noise: ImageNoise, g: Tensor) -> ImageNoise:
         """Return the noise moved by g, shape ``(k,)`` or ``(n, k)``: the element σ becomes gσ, z stays."""
         G = GROUPS[self.group]
+        check_instance("noise", noise, ImageNoise)
         return replace(noise, element=G.multiply(G.check("g", g).to(noise.element.device), noise.element))
 
     def act(self, g: Tensor, images: Tensor) -> Tensor:
@@ -121,7 +123,7 @@ class Generator(nn.Module):
 
     def forward(self, noise: ImageNoise) -> Tensor:
         """Return images in [−1, 1], shape ``(n, colours, size, size)``."""
-        _check_labels(noise.labels, self.classes)
+        _check_labels(check_instance("noise", noise, ImageNoise).labels, self.classes)
         if noise.z.shape != (len(noise.labels), self.latent):
             raise ValueError(f"noise.z must have shape {(len(noise.labels), self.latent)}, got {tuple(noise.z.shape)}")
         one_hot = functional.one_hot(noise.labels, self.classes).to(noise.z.dtype)
@@ -174,8 +176,10 @@ class Discriminator(nn.Module):
     def forward(self, images: Tensor, labels: Tensor) -> Tensor:
         """Return one score per image, shape ``(n,)``."""
         _check_labels(labels, self.classes)
-        if images.shape != (len(labels), *self.shape):
+        if check_instance("images", images, Tensor).shape != (len(labels), *self.shape):
             raise ValueError(f"images must have shape {(len(labels), *self.shape)}, got {tuple(images.shape)}")
+        if images.dtype != self.score.weight.dtype:
+            raise TypeError(f"images must be of the dtype {self.score.weight.dtype} of the weights, got {images.dtype}")
         features = self.lift(images)
         for block in self.blocks:
             features = block(features)
@@ -185,6 +189,7 @@ class Discriminator(nn.Module):
 
 def parameters(player: nn.Module) -> int:
     """Return how many numbers are trained."""
+    check_instance("player", player, nn.Module)
     return sum(p.numel() for p in player.parameters() if p.requires_grad)
 
 

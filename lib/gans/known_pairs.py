@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lib.checks import check_float, check_int
+from lib.checks import check_float, check_instance, check_int
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +40,9 @@ class Pair:
 
     def sample(self, shape: Sequence[int], generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Return independent points of Q and of P, both of the given shape, float64."""
+        check_instance("generator", generator, torch.Generator)
+        for size in check_instance("shape", shape, Sequence):
+            check_int("shape", size)
         uniform = torch.rand(2, *shape, generator=generator, dtype=torch.float64).clamp(1e-12, 1 - 1e-12)
         return self.quantiles[0](uniform[0]), self.quantiles[1](uniform[1])
 
@@ -134,6 +137,8 @@ def gaussian_mmd(shift: float, scale: float, bandwidths: Sequence[float]) -> flo
     def mean(h: float, m: float, v: float) -> float:
         return h / math.sqrt(h * h + v) * math.exp(-m * m / (2 * (h * h + v)))
 
+    if not check_instance("bandwidths", bandwidths, Sequence):
+        raise ValueError("bandwidths must not be empty")
     sizes = [check_float("bandwidths", h, minimum=1e-6) for h in bandwidths]
     terms = [mean(h, 0, 2 * s * s) + mean(h, 0, 2) - 2 * mean(h, shift, 1 + s * s) for h in sizes]
     return sum(terms) / len(terms)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from lib.actions import planar
-from lib.checks import check_float, check_int, check_tensor
+from lib.checks import check_float, check_instance, check_int, check_tensor
 from lib.groups import Cyclic
 from lib.representations import DirectSum, Representation
 
@@ -69,7 +69,10 @@ class Mixture:
             check_float(name, getattr(self, name), minimum=1e-6)
         if self.freedom is not None:
             check_float("freedom", self.freedom, minimum=0.1)
-        if len(self.weights) != TURNS or abs(sum(check_float("weights", w, 0.0) for w in self.weights) - 1) > 1e-9:
+        if (
+            len(check_instance("weights", self.weights, Sequence)) != TURNS
+            or abs(sum(check_float("weights", w, 0.0) for w in self.weights) - 1) > 1e-9
+        ):
             raise ValueError(f"weights must be {TURNS} chances that sum to one, got {self.weights}")
         object.__setattr__(self, "embedding", _complex_line(self.dim))
 
@@ -85,7 +88,8 @@ class Mixture:
 
     def sample(self, shape: Sequence[int], generator: torch.Generator, dtype: torch.dtype = torch.float32) -> Tensor:
         """Return independent points, shape ``(*shape, dim)``."""
-        count = math.prod(check_int("shape", size) for size in shape)
+        check_instance("generator", generator, torch.Generator)
+        count = math.prod(check_int("shape", size) for size in check_instance("shape", shape, Sequence))
         which = torch.multinomial(torch.tensor(self.weights).double(), count, True, generator=generator)
         return self._points(which, generator).to(dtype).reshape(*shape, self.dim)
 
@@ -112,7 +116,7 @@ class Mixture:
 
     def coordinates(self, points: Tensor) -> Tensor:
         """Return the coordinates of points in the plane of the data, ``Eᵀx``, shape ``(..., 2)``."""
-        check_tensor("points", points, (self.dim,), inexact=True)
+        check_tensor("points", points, (self.dim,), inexact=True, real=True)
         return points @ self.embedding.to(points)
 
     def sector(self, points: Tensor) -> Tensor:
@@ -122,6 +126,7 @@ class Mixture:
 
     def shares(self, points: Tensor) -> Tensor:
         """Return the share of a sample ``(..., n, dim)`` in each sector, shape ``(..., 4)``."""
+        check_tensor("points", points, (None, self.dim))
         return torch.nn.functional.one_hot(self.sector(points), TURNS).double().mean(-2)
 
 
@@ -144,12 +149,14 @@ def squash(x: Tensor) -> Tensor:
     A smooth bijection of R^dim that commutes with all orthogonal maps. A length with tail P(‖x‖ > r) ~ r^{-ν} becomes
     one with tail e^{-νr}, which has all moments.
     """
+    check_tensor("x", x, (None,), inexact=True, real=True)
     length = torch.linalg.vector_norm(x, dim=-1, keepdim=True).clamp_min(torch.finfo(x.dtype).tiny)
     return x * (torch.log1p(length) / length)
 
 
 def unsquash(u: Tensor) -> Tensor:
     """Return ``u · (e^{‖u‖} − 1)/‖u‖``, the inverse of :func:`squash`."""
+    check_tensor("u", u, (None,), inexact=True, real=True)
     length = torch.linalg.vector_norm(u, dim=-1, keepdim=True).clamp_min(torch.finfo(u.dtype).tiny)
     return u * (torch.expm1(length) / length)
 

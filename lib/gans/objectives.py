@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid, softplus
 
-from lib.checks import check_callable, check_choice, check_float, check_int, check_tensor
+from lib.checks import check_callable, check_choice, check_float, check_instance, check_int, check_tensor
 
 NAMES = ("jsd", "kl", "wasserstein", "alpha", "relativistic")
 PENALTIES = ("two_sided", "one_sided", "real")
@@ -145,6 +145,8 @@ def alpha_conjugate(y: Tensor, alpha: float = 2.0) -> Tensor:
     """
     if check_float("alpha", alpha) <= 1:
         raise ValueError(f"alpha must be above 1, got {alpha}")
+    if not check_instance("y", y, Tensor).is_floating_point():
+        raise TypeError(f"y must be of a real floating-point dtype, got {y.dtype}")
     power = alpha / (alpha - 1)
     return (alpha - 1) ** power / alpha * y.clamp_min(0) ** power + 1 / (alpha * (alpha - 1))
 
@@ -241,7 +243,7 @@ def _penalty_points(
 ) -> Tensor:
     """Return the points at which a penalty looks at the slope, leaves that ask for a gradient."""
     check_choice("kind", kind, PENALTIES)
-    check_tensor("real", real, (None,) * (check_int("event_dims", event_dims) + 1), inexact=True)
+    check_tensor("real", real, (None,) * (check_int("event_dims", event_dims) + 1), inexact=True, real=True)
     points = real.detach()
     if kind != "real":
         check_tensor("fake", fake, inexact=True)
@@ -264,6 +266,10 @@ def _slope_penalty(scores: Tensor, points: Tensor, kind: str, event_dims: int) -
 
 def squared_distance(x: Tensor, y: Tensor) -> Tensor:
     """Return ‖x_i − y_j‖², shape ``(..., n, m)``, from points ``(..., n, d)`` and ``(..., m, d)``."""
+    if min(check_instance("x", x, Tensor).ndim, check_instance("y", y, Tensor).ndim) < 2 or x.shape[-1] != y.shape[-1]:
+        raise ValueError(f"x and y must have shapes (..., n, d), (..., m, d), got {tuple(x.shape)}, {tuple(y.shape)}")
+    if x.is_complex() or y.is_complex():
+        raise TypeError(f"x and y must be real, got {x.dtype} and {y.dtype}")
     return (x[..., :, None, :] - y[..., None, :, :]).square().sum(-1)
 
 
@@ -275,7 +281,7 @@ def gaussian_kernel(bandwidths: Sequence[float] = (0.5, 1.0, 2.0)) -> Callable[[
     ValueError
         No bandwidth, or one that is not positive.
     """
-    sizes = [check_float("bandwidths", s, minimum=1e-12) for s in bandwidths]
+    sizes = [check_float("bandwidths", s, minimum=1e-12) for s in check_instance("bandwidths", bandwidths, Sequence)]
     if not sizes:
         raise ValueError("bandwidths must not be empty")
 
@@ -381,7 +387,7 @@ def _scores(name: str, scores: Any) -> None:
 
 def _clouds(x: Tensor, y: Tensor, least: int) -> None:
     for name, cloud in (("x", x), ("y", y)):
-        if check_tensor(name, cloud, (None, None), inexact=True).shape[-2] < least:
+        if check_tensor(name, cloud, (None, None), inexact=True, real=True).shape[-2] < least:
             raise ValueError(f"{name} must hold at least {least} points, got shape {tuple(cloud.shape)}")
     if x.shape[-1] != y.shape[-1] or x.shape[:-2] != y.shape[:-2]:
         raise ValueError(f"x and y must differ in the number of points only, got {tuple(x.shape)}, {tuple(y.shape)}")

@@ -187,7 +187,7 @@ class Discriminator:
 
 def told(classes: int) -> int:
     """Return how many inputs the class takes: none if there is one class only."""
-    return classes if classes > 1 else 0
+    return classes if check_int("classes", classes) > 1 else 0
 
 
 def tell(x: Tensor, labels: Tensor, classes: int) -> Tensor:

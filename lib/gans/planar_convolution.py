@@ -25,7 +25,7 @@ from torch.nn.utils.parametrizations import spectral_norm
 from torch.nn.utils.parametrize import register_parametrization
 
 from lib.actions import pixels, regular
-from lib.checks import check_choice, check_int, check_tensor
+from lib.checks import check_choice, check_instance, check_int, check_tensor
 from lib.groups import Cyclic, Dihedral, FiniteGroup
 
 GROUPS: dict[str, FiniteGroup] = {"none": Cyclic(1), "p4": Cyclic(4), "p4m": Dihedral(4), "p8": Cyclic(8)}
@@ -117,6 +117,10 @@ class Expansion(nn.Module):
 
     def __init__(self, group: str, kernel: int, source: str, target: str) -> None:
         super().__init__()
+        check_choice("group", group, GROUPS)
+        check_choice("source", source, ("plane", "group"))
+        check_choice("target", target, ("plane", "group") if source == "group" else ("group",))
+        check_int("kernel", kernel)
         self.kernel, self.target = kernel, target
         G, g = GROUPS[group], GROUPS[group].elements()
         self.order = G.order
@@ -236,6 +240,9 @@ class PlanarBatchNorm(nn.Module):
 
     def forward(self, features: Tensor, labels: Tensor) -> Tensor:
         """Return the normalised features, for labels of shape ``(n,)``."""
+        _check_maps(features, self.order)
+        if check_instance("labels", labels, Tensor).shape != features.shape[:1] or labels.is_floating_point():
+            raise ValueError(f"labels must be {len(features)} integers, got {labels.dtype} of {tuple(labels.shape)}")
         n, _, height, width = features.shape
         out = self.normalise(features.reshape(n, -1, self.order * height, width))
         gain, shift = (table(labels)[..., None, None] for table in (self.gain, self.shift))
@@ -244,13 +251,14 @@ class PlanarBatchNorm(nn.Module):
 
 def group_pool(features: Tensor, group: str, how: str = "mean") -> Tensor:
     """Return the mean or maximum over the group, ``(n, channels · |H|, h, w)`` ↦ ``(n, channels, h, w)``."""
-    values = features.unflatten(1, (-1, GROUPS[check_choice("group", group, GROUPS)].order))
+    order = GROUPS[check_choice("group", group, GROUPS)].order
+    values = _check_maps(features, order).unflatten(1, (-1, order))
     return values.mean(2) if check_choice("how", how, ("mean", "max")) == "mean" else values.amax(2)
 
 
 def upsample(features: Tensor) -> Tensor:
     """Return the maps at twice the size by linear interpolation, symmetrically about the centre of any grid."""
-    return functional.interpolate(features, scale_factor=2, mode="bilinear", align_corners=False)
+    return functional.interpolate(_check_maps(features), scale_factor=2, mode="bilinear", align_corners=False)
 
 
 def downsample(features: Tensor) -> Tensor:
@@ -259,7 +267,7 @@ def downsample(features: Tensor) -> Tensor:
     The windows are blocks of 2 × 2 where the size is even and 3 × 3 with stride 2 where it is odd (at the border: what
     of it lies inside). A strided convolution would not do: with stride 2 on an even grid its windows lie off centre.
     """
-    if features.shape[-1] % 2 == 0:
+    if _check_maps(features).shape[-1] % 2 == 0:
         return functional.avg_pool2d(features, 2)
     return functional.avg_pool2d(features, 3, stride=2, padding=1, count_include_pad=False)
 
@@ -272,7 +280,16 @@ def spectrally_normalised(layer: nn.Module) -> nn.Module:
     k σ(W), here k. Dividing the *free* filter w by σ(w) would be no such bound: for p4 and p4m W stacks |H| copies of w
     with their columns permuted, hence σ(w) ≤ σ(W) ≤ √|H| σ(w), and symmetric filters attain the right end.
     """
-    return spectral_norm(layer)
+    return spectral_norm(check_instance("layer", layer, nn.Module))
+
+
+def _check_maps(features: Tensor, order: int = 1) -> Tensor:
+    """Return feature maps ``(n, c, h, w)``, c a multiple of the order; values are not looked at: done at every step."""
+    if not check_instance("features", features, Tensor).is_floating_point():
+        raise TypeError(f"features must be of a real floating-point dtype, got {features.dtype}")
+    if features.ndim != 4 or features.shape[1] % order or not features.numel():
+        raise ValueError(f"features must have shape (n, {order} · c, h, w), nowhere zero, got {tuple(features.shape)}")
+    return features
 
 
 _regular = lru_cache(maxsize=8)(regular)

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import leaky_relu
 
 from lib.actions import regular, trivial
-from lib.checks import check_choice, check_int, check_tensor
+from lib.checks import check_callable, check_choice, check_instance, check_int, check_tensor
 from lib.groups import FiniteGroup
 from lib.representations import DirectSum, Representation
 
@@ -62,7 +62,7 @@ class Tie:
 
 def untied(outputs: int, inputs: int) -> Tie:
     """Return the tie of a matrix without constraints."""
-    count = outputs * inputs
+    count = check_int("outputs", outputs) * check_int("inputs", inputs)
     return Tie(outputs, inputs, torch.arange(count), torch.ones(count), count)
 
 
@@ -79,6 +79,8 @@ def tied(source: Representation, target: Representation) -> Tie:
     ValueError
         Two groups, or matrices with entries other than 0 and ±1.
     """
+    check_instance("source", source, Representation)
+    check_instance("target", target, Representation)
     if not isinstance(source.group, FiniteGroup) or source.group != target.group:
         raise ValueError(f"source and target must be of one finite group, got {source.group} and {target.group}")
     elements = source.group.elements()
@@ -141,6 +143,9 @@ class Network:
         dtype: torch.dtype = torch.float32,
     ) -> None:
         self.ties, self.runs = list(ties), check_int("runs", runs)
+        check_instance("rng", rng, torch.Generator)
+        if not check_instance("dtype", dtype, torch.dtype).is_floating_point:
+            raise ValueError(f"dtype must be a real floating-point type, got {dtype}")
         self.parameters: list[Tensor] = []
         for place, (matrix, bias) in enumerate(self.ties):
             gain = 1.0 if place == len(self.ties) - 1 else 2.0
@@ -262,6 +267,7 @@ def make_generator(
         Type of the weights.
     """
     check_choice("kind", kind, GENERATORS)
+    check_instance("representation", representation, Representation)
     spaces = _spaces(representation, noise_representation(representation.group, copies), kind == "plain", width, depth)
     constrained = [kind != "plain"] * (depth + 1)
     constrained[0] &= kind != "incomplete"
@@ -284,13 +290,14 @@ def make_discriminator(
     as wide as the plain one.
     """
     check_choice("kind", kind, DISCRIMINATORS)
+    check_instance("representation", representation, Representation)
     spaces = _spaces(representation, representation, kind != "invariant", width, depth)
     layers = _layers([*spaces, trivial(representation.group)], [kind == "invariant"] * (depth + 1))
     return Network(layers, runs, rng, dtype)
 
 
 def _spaces(acted: Representation, inputs: Representation, plain: bool, width: int, depth: int) -> list[Representation]:
-    order = acted.group.order
+    order = check_instance("representation's group", acted.group, FiniteGroup).order
     if check_int("width", width) % order and not plain:
         raise ValueError(f"width must be a multiple of {order} for layers tied by {acted.group}, got {width}")
     hidden = trivial(acted.group, width) if plain else multiple(regular(acted.group), width // order)
@@ -307,7 +314,9 @@ def _layers(spaces: Sequence[Representation], constrained: Sequence[bool]) -> li
 
 def group_matrices(representation: Representation) -> Tensor:
     """Return the signed permutations ρ(σ) of all elements, entries exactly 0 or ±1, shape ``(|G|, dim, dim)``."""
-    return representation.matrix(representation.group.elements()).round()
+    check_instance("representation", representation, Representation)
+    group = check_instance("representation's group", representation.group, FiniteGroup)
+    return representation.matrix(group.elements()).round()
 
 
 def equivariance_residual(
@@ -329,7 +338,12 @@ def equivariance_residual(
     Tensor
         Shape ``(runs,)``.
     """
-    check_tensor("points", points, (None, None, source.dim), inexact=True)
+    check_callable("function", function)
+    check_instance("source", source, Representation)
+    if check_instance("target", target, Representation).group != source.group:
+        raise ValueError(f"source and target must be of one group, got {source.group} and {target.group}")
+    if not check_tensor("points", points, (None, None, source.dim), inexact=True, real=True).numel():
+        raise ValueError(f"points must not be empty, got shape {tuple(points.shape)}")
     with torch.no_grad():
         out = function(points)
         gaps = [
@@ -344,7 +358,11 @@ def matched_width(kind: str, representation: Representation, copies: int, width:
 
     The multiple of |G| whose number of parameters comes nearest; the other arguments as in :func:`make_generator`.
     """
-    order, rng = representation.group.order, torch.Generator().manual_seed(0)
+    check_instance("representation", representation, Representation)
+    for name, value in (("copies", copies), ("width", width), ("depth", depth)):
+        check_int(name, value)
+    order = check_instance("representation's group", representation.group, FiniteGroup).order
+    rng = torch.Generator().manual_seed(0)
 
     def size(kind: str, width: int) -> int:
         return make_generator(kind, representation, 1, rng, copies, width, depth).per_run

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from lib.checks import check_choice, check_float, check_int, check_tensor
+from lib.checks import check_choice, check_float, check_instance, check_int, check_tensor
 from lib.ensembles import generator_of
 from lib.gans.image_players import Discriminator, Generator
 from lib.gans.objectives import NAMES, Objective, objective
@@ -124,6 +124,7 @@ def build_players(settings: Settings, size: int, colours: int) -> tuple[Generato
     size, colours
         Of the images.
     """
+    check_instance("settings", settings, Settings)
     kind, judge = PAIRINGS[settings.pairing]
     common = {"size": size, "colours": colours, "classes": settings.classes}
     generator = Generator(
@@ -151,7 +152,9 @@ def check_data(settings: Settings, images: Tensor, labels: Tensor | None) -> tup
     TypeError, ValueError
         Images that are not square or leave [−1, 1]; labels that do not fit the images or the number of classes.
     """
-    check_tensor("images", images, (None, None, None, None), inexact=True)
+    check_instance("settings", settings, Settings)
+    if check_tensor("images", images, (None, None, None, None), inexact=True, real=True).requires_grad:
+        raise ValueError("images must not require gradients: pass images.detach()")
     n, colours, height, width = images.shape[-4:]
     if images.ndim != 4 or height != width or not n or not colours:
         raise ValueError(f"images must have shape (n, c, h, h) with n and c at least 1, got {tuple(images.shape)}")

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils import get_total_norm
 
-from lib.checks import check_int
+from lib.checks import check_instance, check_int, check_tensor
 from lib.ensembles import generator_of
 from lib.gans.image_players import Generator
 from lib.gans.planar_convolution import GROUPS, act_on_images
@@ -227,6 +227,9 @@ def generate(generator: Generator, labels: Tensor, rng: torch.Generator, batch: 
         Images at once.
     """
     check_int("batch", batch)
+    check_instance("generator", generator, Generator)
+    if check_tensor("labels", labels, (None,)).ndim != 1 or not len(labels):
+        raise ValueError(f"labels must have shape (n,) with n ≥ 1, got {tuple(labels.shape)}")
     device = next(generator.parameters()).device
     with torch.no_grad():
         return torch.cat([generator(generator.draw(part.to(device), rng)).cpu() for part in labels.split(batch)])
@@ -234,6 +237,7 @@ def generate(generator: Generator, labels: Tensor, rng: torch.Generator, batch: 
 
 def to_uint8(images: Tensor) -> Tensor:
     """Return images with values in [−1, 1] as integers from 0 to 255."""
+    check_tensor("images", images, inexact=True, real=True)
     return ((images.clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8)
 
 

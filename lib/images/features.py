@@ -7,6 +7,7 @@ The second question keeps the orientation in the features, so a set with missing
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lib.checks import check_choice, check_float, check_int
+from lib.checks import check_choice, check_float, check_instance, check_int
 from lib.images.sets import LabelledImages, check_images, digit_images, mnist_images, rotate_images, tissue_images
 
 ANGLES = ("grid", "any")
@@ -59,7 +60,7 @@ class FeatureSettings:
         check_int("seed", self.seed, minimum=0)
         check_choice("angles", self.angles, ANGLES)
         check_float("rate", self.rate, minimum=1e-8)
-        if len(self.widths) != 2:
+        if len(check_instance("widths", self.widths, Sequence)) != 2:
             raise ValueError(f"widths must be two numbers of channels, got {self.widths}")
         for width in self.widths:
             check_int("widths", width)
@@ -88,7 +89,10 @@ class FeatureNetwork(nn.Module):
 
     def __init__(self, channels: int, size: int, classes: int, settings: FeatureSettings) -> None:
         super().__init__()
-        first, second = settings.widths
+        check_int("channels", channels)
+        check_int("size", size, minimum=4)
+        check_int("classes", classes)
+        first, second = check_instance("settings", settings, FeatureSettings).widths
         self.first = nn.Conv2d(channels, first, 3, padding=1)
         self.second = nn.Conv2d(first, second, 3, padding=1)
         self.dense = nn.Linear(second * (size // 4) ** 2, settings.features)

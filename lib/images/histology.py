@@ -27,7 +27,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lib.checks import check_choice, check_float, check_int, check_tensor
+from lib.checks import check_choice, check_float, check_int, check_tensor, seeded
 from lib.datasets import DataUnavailable, cache_directory
 
 SIDE = 512  # of the bundled image
@@ -97,6 +97,8 @@ def tissue_image(shrink: int = 1) -> Tensor:
 
 def block_mean(image: Tensor, shrink: int) -> Tensor:
     """Return an 8-bit image ``(..., h, w)``, its squares of shrink² pixels averaged, as float32 in [−1, 1]."""
+    check_tensor("image", image, (None, None), real=True)
+    check_int("shrink", shrink, maximum=min(image.shape[-2:]))
     h, w = (side // shrink * shrink for side in image.shape[-2:])
     blocks = image[..., :h, :w].double().unflatten(-1, (-1, shrink)).unflatten(-3, (-1, shrink))
     return (blocks.mean((-3, -1)) / 127.5 - 1).float()
@@ -161,7 +163,7 @@ def tissue_patches(size: int = 8, shrink: int = 1, blocks: int = 8, spacing: int
     patches = cut_patches(image, size, spacing)
     side = image.shape[-1] // blocks
     square = torch.arange(patches.shape[0]) * size * spacing // side
-    generator = torch.Generator().manual_seed(check_int("seed", seed, minimum=0))
+    generator = seeded(seed)
     chosen = (torch.randperm(blocks**2, generator=generator) < blocks**2 // 2).reshape(blocks, blocks)
     train = chosen[square[:, None], square[None]]
     parts = [part[torch.randperm(len(part), generator=generator)] for part in (patches[train], patches[~train])]

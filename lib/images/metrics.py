@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from lib.actions import pixels
-from lib.checks import check_int, check_tensor
+from lib.checks import check_instance, check_int, check_tensor
 from lib.groups import FiniteGroup
 from lib.images.features import FeatureClassifier
 from lib.images.sets import check_images
@@ -56,6 +56,8 @@ def gaussian_frechet(a: Moments, b: Moments) -> Tensor:
     Tensor
         Shape ``(...)``, never negative.
     """
+    check_instance("a", a, Moments)
+    check_instance("b", b, Moments)
     traces = sum(m.covariance.diagonal(dim1=-2, dim2=-1).sum(-1) for m in (a, b))
     overlap = torch.linalg.svdvals(_root(a.covariance) @ _root(b.covariance)).sum(-1)
     return ((a.mean - b.mean).square().sum(-1) + traces - 2 * overlap).clamp_min(0)
@@ -109,6 +111,7 @@ def frechet_floor(features: Tensor, size: int, repeats: int, generator: torch.Ge
         raise ValueError(f"features must have shape (n, d), got {tuple(x.shape)}")
     check_int("size", size, minimum=2, maximum=len(x) // 2)
     check_int("repeats", repeats)
+    check_instance("generator", generator, torch.Generator)
     orders = torch.stack([torch.randperm(len(x), generator=generator)[: 2 * size] for _ in range(repeats)])
     samples = x[orders.to(x.device)]
     return frechet_distance(samples[:, :size], samples[:, size:])
@@ -121,6 +124,7 @@ def frechet_bias(law: Moments, size: int) -> Tensor:
     is the distance of the means, the second the mean of the second-order term ``½ Σ_ij Δ_ij² / (λ_i + λ_j)`` of the
     distance of covariances that differ by Δ. It grows like d · tr C / n, so features should be few.
     """
+    check_instance("law", law, Moments)
     check_int("size", size, minimum=2)
     values = torch.linalg.eigvalsh(law.covariance).clamp_min(0)
     a, b = values[..., :, None], values[..., None, :]
@@ -292,7 +296,7 @@ def inception_features(weights: str | None = None) -> Callable[[Tensor], Tensor]
 
 
 def _check_features(name: str, x: Tensor, least: int) -> Tensor:
-    check_tensor(name, x, (None, None), inexact=True)
+    check_tensor(name, x, (None, None), inexact=True, real=True)
     if x.shape[-2] < least or not x.shape[-1]:
         raise ValueError(f"{name} must have shape (..., n, d) with n ≥ {least}, got {tuple(x.shape)}")
     return x.double()

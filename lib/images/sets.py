@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from lib.checks import check_int, check_tensor
+from lib.checks import check_float, check_int, check_tensor
 from lib.data import digits
 from lib.datasets import mnist_test
 from lib.images.histology import tissue_patches
@@ -61,7 +61,7 @@ def check_images(name: str, images: Tensor, shape: tuple[int, int] | None = None
         They are no floating-point tensor, of another shape, or leave [−1, 1] by more than 0.001.
     """
     channels, size = shape if shape is not None else (None, None)
-    check_tensor(name, images, (None, channels, size, size), inexact=True)
+    check_tensor(name, images, (None, channels, size, size), inexact=True, real=True)
     if images.shape[-1] != images.shape[-2] or not images.numel():
         raise ValueError(f"{name} must be square and at least one, got shape {tuple(images.shape)}")
     if float(images.abs().max()) > 1.001:
@@ -84,9 +84,10 @@ def rotate_images(images: Tensor, degrees: Tensor, background: float = -1.0) -> 
     background
         Value outside the image.
     """
-    check_tensor("images", images, (None, None, None, None), inexact=True)
-    check_tensor("degrees", degrees)
-    if images.ndim != 4 or degrees.shape != images.shape[:1]:
+    check_tensor("images", images, (None, None, None, None), inexact=True, real=True)
+    check_tensor("degrees", degrees, real=True)
+    check_float("background", background)
+    if images.ndim != 4 or images.shape[-1] != images.shape[-2] or degrees.shape != images.shape[:1]:
         raise ValueError(
             f"images and degrees must have shapes (n, c, size, size) and (n,), got {tuple(images.shape)} and "
             f"{tuple(degrees.shape)}"
@@ -150,14 +151,16 @@ def tissue_images(size: int = 8, shrink: int = 1, kinds: int = 6) -> tuple[Label
 
 def appearance(images: Tensor) -> Tensor:
     """Return mean, log of (1 + contrast) and roughness of every channel, invariant under D4, shape ``(..., 3c)``."""
-    x = images.double()
+    x = check_tensor("images", images, (None, None, None), inexact=True, real=True).double()
     rough = x.diff(dim=-1).abs().mean((-2, -1)) + x.diff(dim=-2).abs().mean((-2, -1))
     return torch.cat([x.mean((-2, -1)), x.std((-2, -1)).log1p(), rough], -1)
 
 
 def darkest_side(images: Tensor) -> Tensor:
     """Return which half of images ``(..., c, size, size)`` is darkest: 0 top, 1 left, 2 bottom, 3 right."""
-    half = images.shape[-1] // 2
+    half = check_tensor("images", images, (None, None, None), inexact=True, real=True).shape[-1] // 2
+    if not half or images.shape[-2] != images.shape[-1]:
+        raise ValueError(f"images must be square, of at least two pixels a side, got shape {tuple(images.shape)}")
     grey = images.mean(-3)
     rows, columns = grey.mean(-1), grey.mean(-2)
     sides = (rows[..., :half], columns[..., :half], rows[..., -half:], columns[..., -half:])
