@@ -20,13 +20,13 @@ def group_by_section(rows: Sequence[Row], titles: dict[str, str]) -> Iterator[tu
         yield letters, f"{letters}. {titles[letters]}" if letters in titles else f"Claims {letters}", members
 
 
-def overview_markdown(rows: Sequence[Row]) -> str:
-    """Return the counts, in all and per section."""
+def overview_markdown(rows: Sequence[Row], sections: dict[str, str]) -> str:
+    """Return the counts, in all and per section, named by its title."""
     lines = [f"**{count_line(rows)}.**", "", _line(("section", "claims", "settled", "open", "failed"))]
     lines.append(_line(["---"] * 5))
-    for letters, _, members in group_by_section(rows, {}):
+    for letters, title, members in group_by_section(rows, sections):
         counts = [sum(row.state == state for row in members) for state in ("settled", "open", "failed")]
-        lines.append(_line((f"{{ref}}`{letters} <claims-{letters.lower()}>`", len(members), *counts)))
+        lines.append(_line((f"{{ref}}`{title} <claims-{letters.lower()}>`", len(members), *counts)))
     return "\n".join(lines) + "\n"
 
 

@@ -46,8 +46,9 @@ class Ledger(SphinxDirective):
         rows = collect(notebooks, load_claims(register))
         for message in problems(rows, load_finished_chapters(register)):
             logger.warning(message, location=(self.env.docname, self.lineno), type="symmetry", subtype="ledger")
-        result = self._parse(overview_markdown(rows))
-        for letter, title, members in group_by_section(rows, load_sections(register)):
+        sections = load_sections(register)
+        result = self._parse(overview_markdown(rows, sections))
+        for letter, title, members in group_by_section(rows, sections):
             result.append(self._section(letter, title, members))
         return result
 
