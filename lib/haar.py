@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
-from lib.checks import check_callable, check_choice, check_float, check_instance, check_int, check_tensor
+from lib.checks import check_choice, check_float, check_instance, check_int, check_tensor
 from lib.groups import FiniteGroup, Group, SemidirectProduct
 from lib.lie import CompactLieGroup
 from lib.representations import Hom, Representation, Restriction
@@ -110,14 +110,14 @@ class HaarSum(Projection):
         super().__init__(representation)
         if elements is None and weights is not None:
             raise ValueError("weights must come with elements, got weights alone")
-        self.elements, self.weights = _check_nodes(representation.group, elements, weights)
+        self.elements, self.weights = check_nodes(representation.group, elements, weights)
         self.chunk = check_int("chunk", chunk)
 
     def _nodes(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
         if self.elements is not None:
             return zip(self.elements.split(size), self.weights.split(size), strict=True)
         group = self.representation.group
-        return ((g, _uniform(len(g)) * (len(g) / group.order)) for g in group.chunks(size))
+        return ((g, uniform(len(g)) * (len(g) / group.order)) for g in group.chunks(size))
 
     def _project(self, x: Tensor) -> Tensor:
         total = torch.zeros_like(x)
@@ -380,76 +380,7 @@ def invariant_dimension(representation: Representation, degree: int = 8) -> int:
     return value
 
 
-def symmetrize_function(
-    f: Callable[[Tensor], Tensor],
-    source: Representation,
-    target: Representation | None = None,
-    elements: Tensor | None = None,
-    weights: Tensor | None = None,
-) -> Callable[[Tensor], Tensor]:
-    """Return S_Σ f, the function x ↦ ∫ ρ_target(g)⁻¹ f(ρ_source(g) x) dμ(g) (Birrell et al. 2022, §3).
-
-    Also known as feature averaging.
-
-    Parameters
-    ----------
-    f
-        Maps ``(..., dim source)`` to ``(..., dim target)``, or to ``(...)`` when ``target`` is ``None``.
-    source, target
-        How the group acts on inputs and outputs; ``None`` leaves the output alone.
-    elements, weights
-        Nodes and weights for the Haar measure; by default all elements of a finite group, with equal weights.
-    """
-    check_callable("f", f)
-    group = check_instance("source", source, Representation).group
-    if target is not None and check_instance("target", target, Representation).group != group:
-        raise ValueError(f"source and target must be representations of one group, got {group} and {target.group}")
-    if elements is None and group.is_finite:
-        elements = group.elements()
-    g, w = _check_nodes(group, elements, weights)
-
-    def averaged(x: Tensor) -> Tensor:
-        source.check_vectors("x", x)
-        h = group.unsqueeze(g.to(x.device), x.ndim - len(source.shape))
-        values = check_tensor("f(x)", f(source.apply(h, x)), inexact=True)
-        if target is not None:
-            values = target.apply(group.inverse(h), values)
-        return torch.tensordot(w.to(values), values, dims=1)
-
-    return averaged
-
-
-def symmetrize_measure(
-    points: Tensor, representation: Representation, weights: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    """Return S^Σ P for a weighted empirical measure P: every point spread evenly over its images.
-
-    Parameters
-    ----------
-    points
-        Support of P, shape ``(n, dim)``.
-    representation
-        A representation of a finite group on the points' space.
-    weights
-        Masses, shape ``(n,)``; default 1/n each.
-
-    Returns
-    -------
-    tuple of Tensor
-        Points ``(|G|·n, dim)`` and weights ``(|G|·n,)``.
-    """
-    group = check_instance("representation", representation, Representation).group
-    if not isinstance(group, FiniteGroup):
-        raise TypeError(f"representation must be of a finite group, got {group}")
-    representation.check_vectors("points", points)
-    if points.shape[1:] != (representation.dim,) or not len(points):
-        raise ValueError(f"points must have shape (n, {representation.dim}) with n ≥ 1, got {tuple(points.shape)}")
-    mass = _uniform(len(points)).to(points) if weights is None else _check_weights(weights, len(points))
-    images = representation._apply(group.unsqueeze(group.elements()), points)
-    return images.flatten(0, 1), mass.repeat(group.order) / group.order
-
-
-def _check_nodes(group: Group, elements: Tensor | None, weights: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+def check_nodes(group: Group, elements: Tensor | None, weights: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
     """Return nodes of shape ``(n, *element_shape)`` and their weights, by default equal; ``None`` for all elements."""
     if elements is None:
         if not group.is_finite:
@@ -458,15 +389,17 @@ def _check_nodes(group: Group, elements: Tensor | None, weights: Tensor | None) 
     shape = tuple(group.check("elements", elements).shape)
     if len(shape) != 1 + len(group.element_shape) or not shape[0]:
         raise ValueError(f"elements must have shape (n, *{group.element_shape}) with n ≥ 1, got {shape}")
-    return elements, _uniform(shape[0]) if weights is None else _check_weights(weights, shape[0])
+    return elements, uniform(shape[0]) if weights is None else check_weights(weights, shape[0])
 
 
-def _check_weights(weights: Tensor, count: int) -> Tensor:
+def check_weights(weights: Tensor, count: int) -> Tensor:
+    """Return weights if they are ``count`` real numbers; raise ``TypeError`` or ``ValueError`` otherwise."""
     check_tensor("weights", weights, (count,), inexact=True)
     if weights.ndim != 1 or weights.is_complex():
         raise ValueError(f"weights must be {count} real numbers, got {weights.dtype} of shape {tuple(weights.shape)}")
     return weights
 
 
-def _uniform(count: int) -> Tensor:
+def uniform(count: int) -> Tensor:
+    """Return ``count`` equal weights with sum 1, float64."""
     return torch.full((count,), 1.0 / count, dtype=torch.float64)

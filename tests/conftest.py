@@ -22,6 +22,7 @@ MATHEMATICS = [
     "lib.margins",
     "lib.representations",
     "lib.steerable",
+    "lib.symmetrization",
 ]
 
 jaxtyping.install_import_hook(MATHEMATICS, "beartype.beartype")

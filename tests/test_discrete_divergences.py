@@ -24,10 +24,10 @@ from lib.divergences import KINDS, invariant_program, regularised_divergence, w1
 from lib.experiments.discrete_games import groups, sheared
 from lib.finite_spaces import FiniteSpace, orbit_closure
 from lib.groups import Cyclic, Dihedral, Symmetric
-from lib.haar import symmetrize_function, symmetrize_measure
 from lib.lie import SpecialOrthogonal
 from lib.orbit_kernels import mmd_squared
 from lib.quotient import linear, no_group
+from lib.symmetrization import symmetrize_function, symmetrize_measure
 
 GROUPS = groups()
 DOUBLE = torch.float64

@@ -10,12 +10,12 @@ from torch import Tensor
 
 from lib.actions import natural, pixels, planar, regular, vectors
 from lib.groups import Cyclic, Dihedral, Symmetric
-from lib.haar import symmetrize_measure
 from lib.images.histology import cut_patches, tissue_image
 from lib.images.sets import digit_images
 from lib.invariance import orbit_test
 from lib.lie import SpecialOrthogonal
 from lib.representations import DirectSum, MatrixRepresentation, Representation
+from lib.symmetrization import symmetrize_measure
 from lib.two_sample import invariance_test, outside_interval, random_move
 
 

@@ -14,9 +14,9 @@ from torch import Tensor
 from lib.actions import natural, pixels, planar, regular, trivial, vectors
 from lib.axioms import assert_equivariant, equivariance_error
 from lib.groups import Cyclic, Dihedral, Quaternion, Symmetric
-from lib.haar import symmetrize_function, symmetrize_measure
 from lib.lie import SpecialOrthogonal, Torus
 from lib.representations import Hom, Representation
+from lib.symmetrization import symmetrize_function, symmetrize_measure
 from tests.catalogue import elements, frobenius_21, phase, random_vectors, spinor
 
 CASES = [

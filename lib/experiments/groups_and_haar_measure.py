@@ -15,8 +15,8 @@ from lib.axioms import equivariance_error
 from lib.checks import check_int, seeded
 from lib.data import digits
 from lib.groups import Cyclic, FiniteGroup
-from lib.haar import symmetrize_function, symmetrize_measure
 from lib.representations import Representation
+from lib.symmetrization import symmetrize_function, symmetrize_measure
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,10 @@ from torch import Tensor
 from lib.actions import natural, pixels, planar, sign, trivial
 from lib.checks import check_int, seeded
 from lib.groups import Cyclic, Dihedral, Symmetric
-from lib.haar import projection, symmetrize_function
+from lib.haar import projection
 from lib.mean_field import Layer, Unit, project, symmetrise
 from lib.representations import DirectSum, Hom, MatrixRepresentation, Representation, TensorProduct
+from lib.symmetrization import symmetrize_function
 
 Loss = Callable[[Tensor], Tensor]
 LOSSES: dict[str, Loss] = {
