@@ -10,12 +10,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import pytest
 
 from lib.evidence import MIME_TYPE
-from lib.notebooks import KERNEL_ENVIRONMENT
+from lib.expectations import MIME_TYPE as EXPECTATION
+from lib.notebooks import KERNEL_ENVIRONMENT, STRICT
 
-os.environ.update(KERNEL_ENVIRONMENT)
+os.environ.update(KERNEL_ENVIRONMENT | STRICT)
 
 # A panel's numbers and run time differ between machines; its text line says whether the claim holds, and is compared.
-_NOT_COMPARED = ("text/html", MIME_TYPE)
+_NOT_COMPARED = ("text/html", MIME_TYPE, EXPECTATION)
 
 
 def pytest_collectstart(collector: pytest.Collector) -> None:

@@ -7,6 +7,7 @@ notebook and stores the record there; the ledger page of the book is made from t
 from __future__ import annotations
 
 import math
+import os
 import pkgutil
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -27,10 +28,16 @@ __all__ = [
     "ClaimFailed",
     "Evidence",
     "Outcome",
+    "as_values",
     "evaluate",
+    "is_strict",
     "load_claims",
     "load_finished_chapters",
+    "panel_html",
+    "record_holds",
+    "round_number",
     "settle",
+    "show",
 ]
 
 
@@ -63,8 +70,8 @@ class Outcome:
 
     @property
     def control_fails(self) -> bool:
-        """Whether no control value meets the bound."""
-        return not any(self.check.holds(v) for v in self.control)
+        """Whether every control value was computed and misses the bound."""
+        return not (np.isnan(self.control).any() or any(self.check.holds(v) for v in self.control))
 
 
 @dataclass(frozen=True)
@@ -91,12 +98,12 @@ class Evidence:
         return {
             "id": self.claim.id,
             "holds": self.holds,
-            "measured": {name: _summary(o.measured, o.worst) for name, o in outcomes.items()},
+            "measured": {name: _summary(o.check, o.measured, o.worst) for name, o in outcomes.items()},
             "bound": {name: o.check.bound for name, o in outcomes.items()},
             "relation": {name: o.check.relation for name, o in outcomes.items()},
-            "control": {name: _summary(o.control, o.best_control) for name, o in outcomes.items()},
+            "control": {name: _summary(o.check, o.control, o.best_control) for name, o in outcomes.items()},
             "seeds": self.seeds,
-            "seconds": None if self.seconds is None else _rounded(self.seconds),
+            "seconds": None if self.seconds is None else round_number(self.seconds),
             "device": self.device,
             "dtype": self.dtype,
             "function": self.function,
@@ -117,27 +124,47 @@ class Evidence:
         return "\n".join(_report_line(o) for o in self.outcomes.values())
 
     def html(self) -> str:
-        """Return the panel shown under a theorem (neutral colours: it inherits the page's theme)."""
-        rows = "".join(_html_row(o) for o in self.outcomes.values())
-        state, word = ("settled", "settled") if self.holds else ("failed", "not settled")
-        head = "".join(
-            f"<th style='{_CELL}'>{h}</th>" for h in ("check", "measured (worst)", "bound", "broken control")
-        )
-        return (
-            f"<div class='evidence evidence-{state}' style='border-left:3px solid currentColor;padding:.3em .8em;"
-            "margin:.5em 0;overflow-x:auto'>"
-            f"<div class='evidence-title'><strong>{escape(self.claim.id)} {word}</strong>"
-            f" &middot; {escape(self.claim.title)}</div><table class='evidence-table' style='border-collapse:collapse'>"
-            f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
-            f"<div class='evidence-foot' style='font-size:.85em'>{escape(self._run())}"
-            f"<span class='evidence-where'>; {escape(self.function)}; {escape(self.test)}</span></div></div>"
-        )
+        """Return the panel shown under a theorem, made from :meth:`record` alone."""
+        return panel_html(self.claim, self.record())
 
-    def _run(self) -> str:
-        number = self.seeds if isinstance(self.seeds, int) else len(self.seeds)
-        time = "" if self.seconds is None else f", {self.seconds:.2g} s"
-        seeds = f"{number} seed{'' if number == 1 else 's'}"
-        return f"{seeds}, {self.dtype} on {self.device}{time}"
+
+def record_holds(claim: Claim, content: Mapping[str, Any]) -> bool:
+    """Whether a stored record settles its claim: its numbers, compared with the register's present checks and bounds.
+
+    The flag ``holds`` of the record has to agree, but is not believed.
+    """
+    bounds = {name: check.bound for name, check in claim.checks.items()}
+    relations = {name: check.relation for name, check in claim.checks.items()}
+    if content.get("bound") != bounds or content.get("relation") != relations or content.get("holds") is not True:
+        return False
+    measured, control = content.get("measured", {}), content.get("control", {})
+    if not measured.keys() == control.keys() == bounds.keys():
+        return False
+    met = all(check.holds(float(measured[name]["worst"])) for name, check in claim.checks.items())
+    broken = [(check, float(control[name]["worst"])) for name, check in claim.checks.items()]
+    return met and not any(math.isnan(value) or check.holds(value) for check, value in broken)
+
+
+def panel_html(claim: Claim, content: Mapping[str, Any]) -> str:
+    """Return the panel of a record (neutral colours: it inherits the page's theme)."""
+    rows = "".join(_html_row(check, content) for check in claim.checks.values())
+    state, word = ("settled", "settled") if content["holds"] else ("failed", "not settled")
+    head = "".join(f"<th style='{_CELL}'>{h}</th>" for h in ("check", "measured (worst)", "bound", "broken control"))
+    return (
+        f"<div class='evidence evidence-{state}' style='border-left:3px solid currentColor;padding:.3em .8em;"
+        "margin:.5em 0;overflow-x:auto'>"
+        f"<div class='evidence-title'><strong>{escape(claim.id)} {word}</strong>"
+        f" &middot; {escape(claim.title)}</div><table class='evidence-table' style='border-collapse:collapse'>"
+        f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+        f"<div class='evidence-foot' style='font-size:.85em'>{escape(_run(content))}"
+        f"<span class='evidence-where'>; {escape(content['function'])}; {escape(content['test'])}</span></div></div>"
+    )
+
+
+def _run(content: Mapping[str, Any]) -> str:
+    number = content["seeds"] if isinstance(content["seeds"], int) else len(content["seeds"])
+    time = "" if content["seconds"] is None else f", {content['seconds']:.2g} s"
+    return f"{number} seed{'' if number == 1 else 's'}, {content['dtype']} on {content['device']}{time}"
 
 
 _CELL = "text-align:left;padding:.15em .8em .15em 0"
@@ -179,7 +206,7 @@ def evaluate(
     Raises
     ------
     ValueError
-        An unknown claim; a check that is missing, unknown, empty or not real; a control that is NaN.
+        An unknown claim; a check that is missing, unknown, empty or not real.
     """
     register = load_claims() if claims is None else claims
     if claim_id not in register:
@@ -189,9 +216,6 @@ def evaluate(
         raise ValueError(f"claim {claim_id} has no checks in the register, so nothing can settle it")
     measured_values = _match(claim, "measured", measured)
     control_values = _match(claim, "control", control)
-    for name, values in control_values.items():
-        if np.isnan(values).any():
-            raise ValueError(f"control[{name!r}] of claim {claim_id} is NaN: it was not computed, so it shows nothing")
     outcomes = {n: Outcome(c, measured_values[n], control_values[n]) for n, c in claim.checks.items()}
     device_name, dtype_name = str(device), str(dtype).removeprefix("torch.")
     return Evidence(claim, outcomes, _seeds(seeds), seconds, device_name, dtype_name, _dotted(function), _test_id(test))
@@ -210,14 +234,15 @@ def settle(
     dtype: Any = "float64",
     claims: Mapping[str, Claim] | None = None,
 ) -> None:
-    """Show that a claim holds, or raise; in a notebook, display a panel and store the record.
+    """Show whether a claim holds: in a notebook, display a panel and store the record.
 
-    The arguments are those of :func:`evaluate`.
+    The arguments are those of :func:`evaluate`. A claim that does not hold shows a red panel, is recorded as such, and
+    the notebook goes on: breaking claims is what a reader is invited to do, and a sweep maps where they hold.
 
     Raises
     ------
     ClaimFailed
-        A bound is missed, or a control meets it.
+        A bound is missed, or a control meets it or is NaN; only where :func:`is_strict` says so.
     ValueError
         As in :func:`evaluate`.
     """
@@ -233,17 +258,28 @@ def settle(
         dtype=dtype,
         claims=claims,
     )
-    if not evidence.holds:
+    if not evidence.holds and is_strict():
         raise ClaimFailed(f"{evidence.text()}\n{evidence.report()}")
-    _display(evidence)
+    show({"text/plain": evidence.text(), "text/html": evidence.html(), MIME_TYPE: evidence.record()})
 
 
-def _display(evidence: Evidence) -> None:
+def is_strict() -> bool:
+    """Whether a claim that does not hold raises.
+
+    It does outside of notebooks, and where ``SYMMETRY_STRICT=1``, as in the tests and where the stored outputs of the
+    book are made. In JupyterLab and in sweeps it does not.
+    """
+    from IPython import get_ipython
+
+    return os.environ.get("SYMMETRY_STRICT") == "1" or get_ipython() is None
+
+
+def show(bundle: dict[str, Any]) -> None:
+    """Display representations by MIME type; outside a notebook nothing happens."""
     from IPython import get_ipython
     from IPython.display import display
 
     if get_ipython() is not None:
-        bundle = {"text/plain": evidence.text(), "text/html": evidence.html(), MIME_TYPE: evidence.record()}
         display(bundle, raw=True)
 
 
@@ -255,10 +291,11 @@ def _match(claim: Claim, side: str, given: Mapping[str, Any]) -> dict[str, np.nd
             raise ValueError(
                 f"{side} of claim {claim.id} {problem} {sorted(names)}; the checks are {list(claim.checks)}"
             )
-    return {name: _values(f"{side}[{name!r}] of claim {claim.id}", given[name]) for name in claim.checks}
+    return {name: as_values(f"{side}[{name!r}] of claim {claim.id}", given[name]) for name in claim.checks}
 
 
-def _values(where: str, given: Any) -> np.ndarray:
+def as_values(where: str, given: Any) -> np.ndarray:
+    """Return real numbers as a float64 array of one dimension; ``where`` names them in the error otherwise."""
     if hasattr(given, "detach"):  # a torch tensor, on any device
         given = given.detach().cpu().numpy()
     elif isinstance(given, Iterable) and not isinstance(given, (str, np.ndarray)):
@@ -279,38 +316,46 @@ def _extreme(check: Check, values: np.ndarray, hardest: bool) -> float:
     return float(values[np.argmax(size) if hardest else np.argmin(size)])
 
 
-def _summary(values: np.ndarray, worst: float) -> dict[str, Any]:
+def _summary(check: Check, values: np.ndarray, worst: float) -> dict[str, Any]:
     """Return worst, median and spread (largest minus smallest) of the values."""
     spread = float(values.max() - values.min()) if np.isfinite(values).all() else math.nan
     return {
-        "worst": _rounded(worst),
-        "median": _rounded(float(np.median(values))),
-        "spread": _rounded(spread),
+        "worst": round_number(worst, check.holds),
+        "median": round_number(float(np.median(values))),
+        "spread": round_number(spread),
         "count": int(values.size),
     }
 
 
-def _rounded(value: float) -> float | int | str:
-    """Round to three significant digits; whole numbers stay whole, infinities and NaN become text (JSON has none)."""
+def round_number(value: float, verdict: Callable[[float], bool] = bool) -> float | int | str:
+    """Round to three significant digits, or not at all if that would change a verdict on the value.
+
+    Whole numbers stay whole; infinities and NaN become text (JSON has none).
+    """
+    value = float(value)
     if not math.isfinite(value):
         return str(value)
-    return int(value) if value == int(value) and abs(value) < 1e15 else float(f"{value:.3g}")
+    if value == int(value) and abs(value) < 1e15:
+        return int(value)
+    short = float(f"{value:.3g}")
+    return short if verdict(short) == verdict(value) else value
 
 
 def _report_line(outcome: Outcome) -> str:
     check = outcome.check
     met = "meets" if outcome.measured_holds else "MISSES"
     broken = "fails, as it must" if outcome.control_fails else "PASSES, so the check shows nothing"
+    broken = "was not computed, so it shows nothing" if np.isnan(outcome.control).any() else broken
     return (
         f"  {check.name}: measured (worst of {outcome.measured.size}) {outcome.worst:.6g} {met} "
         f"{check.relation} {check.bound:g}; control (closest) {outcome.best_control:.6g} {broken}"
     )
 
 
-def _html_row(outcome: Outcome) -> str:
-    check = outcome.check
+def _html_row(check: Check, content: Mapping[str, Any]) -> str:
+    measured, control = (float(content[side][check.name]["worst"]) for side in ("measured", "control"))
     bound = f"{SIGNS[check.relation]} {check.bound:g}"
-    cells = (escape(check.label), f"{outcome.worst:.3g}", bound, f"{outcome.best_control:.3g}")
+    cells = (escape(check.label), f"{measured:.3g}", bound, f"{control:.3g}")
     return "<tr>" + "".join(f"<td style='{_CELL}'>{cell}</td>" for cell in cells) + "</tr>"
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from lib.claims import Claim, load_claims, load_finished_chapters
-from lib.evidence import MIME_TYPE
+from lib.evidence import MIME_TYPE, record_holds
 
 BOOK = Path(__file__).resolve().parent.parent / "book"
 
@@ -42,13 +42,6 @@ class Row:
         if not self.records:
             return "open"
         return "settled" if all(record_holds(self.claim, r.content) for r in self.records) else "failed"
-
-
-def record_holds(claim: Claim, content: dict[str, Any]) -> bool:
-    """Whether a stored record settles its claim: it holds, and for the register's present checks and bounds."""
-    bounds = {name: check.bound for name, check in claim.checks.items()}
-    relations = {name: check.relation for name, check in claim.checks.items()}
-    return content.get("holds") is True and content.get("bound") == bounds and content.get("relation") == relations
 
 
 def read_records(path: Path) -> list[Record]:

@@ -29,6 +29,8 @@ KERNEL_ENVIRONMENT = {
     "SOURCE_DATE_EPOCH": "0",
     "PYTHONPATH": str(BOOK.parent),
 }
+# Where outputs are made or compared, a claim or an expectation that does not hold is an error.
+STRICT = {"SYMMETRY_STRICT": "1"}
 _KERNELSPEC = {"display_name": "Python 3", "language": "python", "name": "python3"}
 _CELL_METADATA = ("tags", "mystnb")
 
@@ -130,7 +132,7 @@ def _run(path: Path, notebook: Any, timeout: int) -> Any:
     from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
-    os.environ.update(KERNEL_ENVIRONMENT)
+    os.environ.update(KERNEL_ENVIRONMENT | STRICT)
     client = NotebookClient(
         notebook,
         kernel_manager_class=own_kernel_manager(),

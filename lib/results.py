@@ -9,6 +9,8 @@ import math
 import re
 from typing import Any
 
+from lib.evidence import show
+
 MIME_TYPE = "application/vnd.symmetry-book.result+json"
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
@@ -36,12 +38,5 @@ def record(name: str, value: Any) -> None:
     if isinstance(number, (str, complex)) or not hasattr(number, "__float__"):
         raise ValueError(f"value of {name!r} must be one real number, got {value!r}")
     number = float(number)
-    _display({"name": name, "value": number if math.isfinite(number) else str(number)})
-
-
-def _display(content: dict[str, Any]) -> None:
-    from IPython import get_ipython
-    from IPython.display import display
-
-    if get_ipython() is not None:
-        display({"text/plain": f"recorded: {content['name']}", MIME_TYPE: content}, raw=True)
+    content = {"name": name, "value": number if math.isfinite(number) else str(number)}
+    show({"text/plain": f"recorded: {name}", MIME_TYPE: content})

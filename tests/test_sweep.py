@@ -183,9 +183,9 @@ class TestRecord:
     @pytest.mark.parametrize("value", [2, 0.5, np.float64(0.5), torch.tensor(0.5), float("inf")])
     def test_accepts_one_real_number(self, value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         shown: list[dict] = []
-        monkeypatch.setattr(results, "_display", shown.append)
+        monkeypatch.setattr(results, "show", shown.append)
         results.record("x_1", value)
-        assert float(shown[0]["value"]) == float(value)
+        assert float(shown[0][results.MIME_TYPE]["value"]) == float(value)
 
     @pytest.mark.parametrize(("name", "value"), [("X", 1), ("", 1), ("a.b", 1), (3, 1), ("x", "1"), ("x", None)])
     def test_refuses_the_rest(self, name: Any, value: Any) -> None:

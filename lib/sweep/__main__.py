@@ -20,7 +20,7 @@ from lib.sweep.table import clean as remove_records
 from lib.sweep.table import collect as make_table
 from lib.sweep.table import plan as make_plan
 from lib.sweep.table import plot as draw
-from lib.sweep.table import write_table
+from lib.sweep.table import store_result, write_table
 
 _SPECIFICATION = click.argument("specification", metavar="SPEC.yml", type=click.Path(path_type=Path))
 _OUTPUT = click.option(
@@ -162,6 +162,18 @@ def collect(specification: Path, output: Path | None) -> None:
     frame = make_table(sweep, store)
     for path in write_table(frame, store):
         click.echo(f"{len(frame)} rows: {path}")
+
+
+@main.command("store")
+@_SPECIFICATION
+@_OUTPUT
+@click.option("--to", required=True, type=click.Path(path_type=Path), help="The file, as data/results/NAME/x.parquet.")
+@_bad_input_is_one_line
+def store_command(specification: Path, output: Path | None, to: Path) -> None:
+    """Store the table of a sweep whose every point has finished, with its provenance, for a chapter to read."""
+    sweep, store = _open(specification, output)
+    frame = store_result(sweep, store, specification, to)
+    click.echo(f"{len(frame)} rows: {to} (commit {frame.attrs['commit']})")
 
 
 @main.command()

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import statistics
+import subprocess
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lib.sweep.plain import SweepError, short
 from lib.sweep.specification import Sweep
-from lib.sweep.store import Store, point_keys
+from lib.sweep.store import LIB, Store, point_keys
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,6 +58,56 @@ def write_table(frame: pd.DataFrame, store: Store) -> list[Path]:
     frame.to_parquet(parquet, index=False)
     text = frame.to_csv(index=False).encode()
     return [store.replace(name, content) for name, content in zip(TABLES, (parquet.getvalue(), text), strict=True)]
+
+
+def store_result(sweep: Sweep, store: Store, specification: Path, target: Path) -> pd.DataFrame:
+    """Write the table of a sweep as Parquet where the book reads it, and return it.
+
+    Its ``attrs``, which Parquet keeps, say how it was made: the commit (with the words "with changes" if the code of
+    the notebook or of ``lib`` differs from it), the date, the specification, the devices, the versions, the number of
+    points and the seconds that they took in all. Keys, states and errors are left out.
+
+    Raises
+    ------
+    SweepError
+        A point has failed or has not run with the present code.
+    """
+    frame = collect(sweep, store)
+    left = len(sweep.points) - int((frame["state"] == "finished").sum())
+    if left:
+        raise SweepError(f"store: {left} of {len(sweep.points)} points have not finished with the present code")
+    versions = [name for name in frame.columns if name.startswith("version.")]
+    attrs = {
+        "commit": commit_of(sweep.notebook, LIB),
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "specification": specification.read_text(encoding="utf-8"),
+        "device": sorted(set(frame["device"])),
+        "versions": {name.removeprefix("version."): sorted(set(frame[name])) for name in versions},
+        "points": len(frame),
+        "seconds": round(float(frame["seconds"].sum())),
+    }
+    frame = frame.drop(columns=["key", "state", "attempts", "device", "error", *versions])
+    frame = frame.drop(columns=[name for name in frame.columns if name == "repeat" and not frame[name].any()])
+    frame.attrs = attrs
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        frame.to_parquet(temporary, index=False)
+        os.replace(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return frame
+
+
+def commit_of(*paths: Path) -> str:
+    """Return the commit that is checked out, followed by "with changes" when files differ from it."""
+    call = {"cwd": LIB, "capture_output": True, "text": True, "check": True}
+    try:
+        commit = subprocess.run(["git", "rev-parse", "HEAD"], **call).stdout.strip()
+        changed = subprocess.run(["git", "status", "--porcelain", "--", *paths], **call).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return f"{commit}{' with changes' if changed else ''}"
 
 
 def plan(sweep: Sweep, store: Store, workers: int = 1) -> dict[str, Any]:

@@ -1,0 +1,115 @@
+"""The parameters of a notebook: which values they may take, and none that the notebook does not have.
+
+The cell after the one tagged ``parameters`` calls :func:`check_parameters` with the limits, as literals: a kernel
+checks them before any work is done, and ``python -m lib.sweep plan`` reads them without running anything.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import json
+import types
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+Limit = tuple[float, float | None] | list[Any] | None
+_KINDS = {"int": int, "float": float, "bool": bool, "str": str, "list": list, "dict": dict}
+_OF_THE_KERNEL = frozenset({"In", "Out", "exit", "quit", "get_ipython", "open"})
+
+
+def check_parameters(namespace: Mapping[str, Any], **limits: Limit) -> None:
+    """Refuse a parameter that is out of its limits, has another type, or is none of the notebook.
+
+    Parameters
+    ----------
+    namespace
+        ``globals()`` of the notebook, whose ``parameters`` cell has annotated every parameter.
+    **limits
+        For each parameter a pair (lowest, highest), where a highest of ``None`` means no limit; a list of the values
+        that are allowed; or ``None`` if all are.
+
+    Raises
+    ------
+    ValueError
+        The first such parameter, what was given and what is allowed.
+    TypeError
+        The limits and the annotated parameters do not have the same names.
+
+    Examples
+    --------
+    >>> check_parameters({"__annotations__": {"seeds": int}, "seeds": 3}, seeds=(1, 100))
+    """
+    kinds = namespace.get("__annotations__", {})
+    if set(kinds) != set(limits):
+        raise TypeError(f"limits must be given for the parameters {list(kinds)}, got them for {list(limits)}")
+    for name, value in namespace.items():
+        public = not name.startswith("_") and name not in _OF_THE_KERNEL
+        if public and name not in kinds and isinstance(value, (int, float, str, list, dict, tuple, types.NoneType)):
+            raise ValueError(unknown_parameter(name, kinds))
+    for name, kind in kinds.items():
+        check_value(name, namespace[name], limits[name], kind)
+
+
+def unknown_parameter(name: str, known: Mapping[str, Any]) -> str:
+    """Return the message for a parameter that a notebook does not have, with the nearest one that it has."""
+    near = difflib.get_close_matches(name, known, 1)
+    return f"there is no parameter {name!r}; " + (f"did you mean {near[0]!r}?" if near else f"there are {list(known)}")
+
+
+def check_value(name: str, value: Any, limit: Limit, kind: type | str | None = None) -> None:
+    """Raise ``ValueError`` unless a parameter's value has its type and lies within its limits."""
+    kind = _KINDS.get(kind) if isinstance(kind, str) else kind
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    fits = not isinstance(kind, type) or (number if kind is float else type(value) is kind)
+    if isinstance(limit, tuple):
+        low, high = limit
+        allowed = f"at least {low:g}" if high is None else f"between {low:g} and {high:g}"
+        inside = number and low <= value <= (float("inf") if high is None else high) and value < float("inf")
+    else:
+        allowed = f"one of {limit}" if limit else "a value"
+        inside = limit is None or value in limit
+    if not (fits and inside):
+        of = f" of type {kind.__name__}" if isinstance(kind, type) else ""
+        raise ValueError(f"{name} must be {allowed}{of}, got {value!r}")
+
+
+def read_limits(notebook: Path) -> dict[str, Limit]:
+    """Return the limits that a notebook gives to :func:`check_parameters`; nothing is run.
+
+    A notebook that does not call it has none.
+
+    Raises
+    ------
+    ValueError
+        They are not literals.
+    """
+    for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] != "code" or "check_parameters(" not in source:
+            continue
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "check_parameters":
+                try:
+                    return {str(word.arg): ast.literal_eval(word.value) for word in node.keywords}
+                except ValueError:
+                    raise ValueError(f"{notebook.name}: the limits of parameters must be literals") from None
+    return {}
+
+
+def independent_seeds(seed: int, count: int) -> list[int]:
+    """Return ``count`` seeds of a chapter whose parameter is ``seed``; two chapters' seeds never share one.
+
+    Seed 0 gives 0, 1, 2, …, seed 1 gives 1000, 1001, …
+
+    Examples
+    --------
+    >>> independent_seeds(2, 3)
+    [2000, 2001, 2002]
+    """
+    if not 0 < count <= 1000:
+        raise ValueError(f"count must be between 1 and 1000, got {count!r}")
+    if seed < 0:
+        raise ValueError(f"seed must not be negative, got {seed!r}")
+    return [1000 * seed + k for k in range(count)]

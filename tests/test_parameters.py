@@ -1,0 +1,74 @@
+"""The parameters of notebooks: limits that a kernel and a plan read alike, and no misspelt name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+
+from lib.parameters import check_parameters, check_value, independent_seeds, read_limits
+
+KINDS = {"seeds": int, "rate": float, "scale": str, "device": str}
+LIMITS = {"seeds": (1, 100), "rate": (1e-3, None), "scale": ["default", "paper"], "device": None}
+GOOD = {"seeds": 3, "rate": 0.5, "scale": "default", "device": ""}
+KERNEL = {"In": ["x"], "Out": {}, "__name__": "__main__", "_": 3, "torch": pytest, "__annotations__": KINDS}
+
+
+@pytest.mark.parametrize("change", [{}, {"rate": 1}, {"seeds": 100}, {"scale": "paper"}])
+def test_good_parameters(change: dict[str, Any]) -> None:
+    check_parameters(KERNEL | GOOD | change, **LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seeds": 0}, r"seeds must be between 1 and 100 of type int, got 0"),
+        ({"seeds": 2.0}, r"seeds must be .* of type int, got 2.0"),
+        ({"seeds": True}, r"seeds must be"),
+        ({"rate": 0}, r"rate must be at least 0.001 of type float, got 0"),
+        ({"rate": float("nan")}, r"rate must be"),
+        ({"rate": float("inf")}, r"rate must be"),
+        ({"rate": "fast"}, r"rate must be"),
+        ({"scale": "huge"}, r"scale must be one of \['default', 'paper'\] of type str, got 'huge'"),
+        ({"device": None}, r"device must be a value of type str, got None"),
+        ({"sedes": 5}, r"no parameter 'sedes'; did you mean 'seeds'\?"),
+        ({"qqq": 5}, r"no parameter 'qqq'; there are \['seeds', 'rate'"),
+    ],
+)
+def test_bad_parameters(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        check_parameters(KERNEL | GOOD | change, **LIMITS)
+
+
+def test_every_parameter_has_a_limit() -> None:
+    with pytest.raises(TypeError, match="limits must be given"):
+        check_parameters(KERNEL | GOOD, seeds=(1, 2))
+
+
+def notebook(folder: Path, call: str) -> Path:
+    cells = [nbformat.v4.new_code_cell("seeds: int = 3", metadata={"tags": ["parameters"]})]
+    path = folder / "n.ipynb"
+    nbformat.write(nbformat.v4.new_notebook(cells=[*cells, nbformat.v4.new_code_cell(call)]), path)
+    return path
+
+
+def test_limits_are_read_without_running(tmp_path: Path) -> None:
+    found = read_limits(notebook(tmp_path, "check_parameters(globals(), seeds=(1, None), scale=['a'])\n1 / 0"))
+    assert found == {"seeds": (1, None), "scale": ["a"]}
+    check_value("seeds", 5, found["seeds"], "int")
+    with pytest.raises(ValueError, match="seeds must be at least 1"):
+        check_value("seeds", 0, found["seeds"], "int")
+    assert read_limits(notebook(tmp_path, "1")) == {}
+    with pytest.raises(ValueError, match="must be literals"):
+        read_limits(notebook(tmp_path, "check_parameters(globals(), seeds=(1, most))"))
+
+
+def test_seeds_of_different_chapter_seeds_are_disjoint() -> None:
+    drawn = [independent_seeds(seed, 1000) for seed in range(4)]
+    assert len(set().union(*drawn)) == 4000
+    assert independent_seeds(0, 4) == [0, 1, 2, 3]
+    for seed, count in ((0, 0), (0, 1001), (-1, 3)):
+        with pytest.raises(ValueError, match="must"):
+            independent_seeds(seed, count)
