@@ -12,11 +12,27 @@ import pytest
 from lib.evidence import MIME_TYPE
 from lib.expectations import MIME_TYPE as EXPECTATION
 from lib.notebooks import KERNEL_ENVIRONMENT, STRICT
+from tests.figures import figure_problems
 
 os.environ.update(KERNEL_ENVIRONMENT | STRICT)
 
 # A panel's numbers and run time differ between machines; its text line says whether the claim holds, and is compared.
 _NOT_COMPARED = ("text/html", MIME_TYPE, EXPECTATION)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let nbval compare figures too, which it passes over."""
+    from nbval.plugin import IPyNbCell
+
+    texts = IPyNbCell.compare_outputs
+
+    def compare_outputs(self: IPyNbCell, test: list, ref: list, skip_compare: tuple | None = None) -> bool:
+        if not texts(self, test, ref, skip_compare):
+            return False
+        self.comparison_traceback += figure_problems(stored=ref, fresh=test)
+        return not self.comparison_traceback
+
+    IPyNbCell.compare_outputs = compare_outputs
 
 
 def pytest_collectstart(collector: pytest.Collector) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
 RELATIONS: dict[str, Callable[[float, float], bool]] = {
@@ -34,6 +35,14 @@ class Check:
     def holds(self, value: float) -> bool:
         """Whether ``value`` satisfies the relation; NaN never does."""
         return bool(RELATIONS[self.relation](value, self.bound)) and not math.isnan(value)
+
+    def extreme(self, values: np.ndarray, hardest: bool) -> float:
+        """Return the value that is hardest (or easiest) on the check; NaN if any value is."""
+        if np.isnan(values).any():
+            return math.nan
+        size = {"<": values, "<=": values, ">": -values, ">=": -values, "==": np.abs(values - self.bound)}
+        order = size[self.relation]
+        return float(values[np.argmax(order) if hardest else np.argmin(order)])
 
 
 @dataclass(frozen=True)

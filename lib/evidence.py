@@ -56,12 +56,12 @@ class Outcome:
     @property
     def worst(self) -> float:
         """The measured value that is farthest from meeting the bound (NaN if any value is NaN)."""
-        return _extreme(self.check, self.measured, hardest=True)
+        return self.check.extreme(self.measured, hardest=True)
 
     @property
     def best_control(self) -> float:
         """The control value that comes closest to meeting the bound."""
-        return _extreme(self.check, self.control, hardest=False)
+        return self.check.extreme(self.control, hardest=False)
 
     @property
     def measured_holds(self) -> bool:
@@ -306,14 +306,6 @@ def as_values(where: str, given: Any) -> np.ndarray:
     if array.size == 0:
         raise ValueError(f"{where} is empty: at least one number is needed")
     return array.astype(float).ravel()
-
-
-def _extreme(check: Check, values: np.ndarray, hardest: bool) -> float:
-    """Return the value that is hardest (or easiest) on the check."""
-    if np.isnan(values).any():
-        return math.nan
-    size = {"<": values, "<=": values, ">": -values, ">=": -values, "==": np.abs(values - check.bound)}[check.relation]
-    return float(values[np.argmax(size) if hardest else np.argmin(size)])
 
 
 def _summary(check: Check, values: np.ndarray, worst: float) -> dict[str, Any]:

@@ -15,26 +15,32 @@ from pathlib import Path
 from typing import Any
 
 from lib.claims import Claim, load_claims, load_finished_chapters
-from lib.evidence import MIME_TYPE, record_holds
+from lib.evidence import MIME_TYPE, panel_html, record_holds
+from lib.expectations import MIME_TYPE as EXPECTATION
+from lib.expectations import expectation_holds, expectation_html
+from lib.seed_tables import OtherSeeds, read_other_seeds
 
 BOOK = Path(__file__).resolve().parent.parent / "book"
+RESULTS = BOOK.parent / "data" / "results"
 
 
 @dataclass(frozen=True)
 class Record:
-    """One stored piece of evidence and the chapter whose notebook holds it."""
+    """One stored piece of evidence, the chapter whose notebook holds it, and the panel that it shows."""
 
     chapter: str
     content: dict[str, Any]
     commit: str | None
+    panel: str
 
 
 @dataclass(frozen=True)
 class Row:
-    """One claim with all evidence for it."""
+    """One claim with all evidence for it, and how it fared at other seeds, if its chapter was run at some."""
 
     claim: Claim
     records: tuple[Record, ...]
+    others: OtherSeeds | None = None
 
     @property
     def state(self) -> str:
@@ -48,9 +54,23 @@ def read_records(path: Path) -> list[Record]:
     """Return the evidence stored in one notebook, in the order of its cells."""
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     outputs = [output for cell in cells for output in cell.get("outputs", [])]
-    contents = [output["data"][MIME_TYPE] for output in outputs if MIME_TYPE in output.get("data", {})]
-    commit = last_commit(path) if contents else None
-    return [Record(path.stem, content, commit) for content in contents]
+    panels = [output["data"] for output in outputs if MIME_TYPE in output.get("data", {})]
+    commit = last_commit(path) if panels else None
+    return [Record(path.stem, data[MIME_TYPE], commit, "".join(data.get("text/html", ""))) for data in panels]
+
+
+def expectation_problems(path: Path) -> list[str]:
+    """Return a message per stored expectation that does not hold, or that shows something else than its record."""
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    found = [output.get("data", {}) for cell in cells for output in cell.get("outputs", [])]
+    messages = []
+    for data in (data for data in found if EXPECTATION in data):
+        content = data[EXPECTATION]
+        if content["holds"] is not True or not expectation_holds(content):
+            messages.append(f"{path.stem}: what is expected does not hold: {content['what']}")
+        elif "".join(data.get("text/html", "")) != expectation_html(content):
+            messages.append(f"{path.stem}: shows another number than its record: {content['what']}")
+    return messages
 
 
 def last_commit(path: Path) -> str | None:
@@ -63,8 +83,10 @@ def last_commit(path: Path) -> str | None:
     return answer.stdout.strip() or None
 
 
-def collect(notebooks: Iterable[Path], claims: dict[str, Claim]) -> list[Row]:
+def collect(notebooks: Iterable[Path], claims: dict[str, Claim], results: Path | None = None) -> list[Row]:
     """Return one row per claim, in the register's order, with the evidence found in the notebooks.
+
+    ``results`` is the folder of stored results, in which ``CHAPTER/seeds.parquet`` has a row per other seed.
 
     Raises
     ------
@@ -78,13 +100,18 @@ def collect(notebooks: Iterable[Path], claims: dict[str, Claim]) -> list[Row]:
             if name not in found:
                 raise ValueError(f"{path.name} holds evidence for {name!r}, which is not in the register of claims")
             found[name].append(record)
-    return [Row(claim, tuple(found[name])) for name, claim in claims.items()]
+    others = {} if results is None else read_other_seeds(results, claims)
+    return [Row(claim, tuple(found[name]), others.get(name)) for name, claim in claims.items()]
 
 
 def problems(rows: Sequence[Row], finished: Iterable[str]) -> list[str]:
     """Return one message per claim that breaks the promise of its chapter: failed anywhere, or open where finished."""
     chapters = set(finished)
     messages = [f"claim {row.claim.id} is failed: refresh its chapter" for row in rows if row.state == "failed"]
+    for row in (row for row in rows if row.state == "settled"):
+        for record in row.records:
+            if record.panel != panel_html(row.claim, record.content):
+                messages.append(f"claim {row.claim.id}: the panel in {record.chapter} is not that of its record")
     for row in rows:
         if row.state == "open" and row.claim.chapter in chapters:
             messages.append(f"claim {row.claim.id} is open, but its chapter {row.claim.chapter} is listed as finished")
@@ -99,15 +126,18 @@ def count_line(rows: Sequence[Row]) -> str:
 
 
 def main() -> int:
-    """Print the ledger; return 1 if a claim breaks the promise of its chapter."""
+    """Print the ledger (with "held at k of n other seeds"); return 1 if a claim breaks the promise of its chapter."""
     try:
-        rows = collect(sorted(BOOK.glob("*.ipynb")), load_claims())
+        notebooks = sorted(BOOK.glob("*.ipynb"))
+        rows = collect(notebooks, load_claims(), RESULTS)
         broken = problems(rows, load_finished_chapters())
+        broken += [message for path in notebooks for message in expectation_problems(path)]
     except ValueError as error:
         print(error, file=sys.stderr)
         return 1
     for row in rows:
-        print(f"{row.claim.id:5} {row.state:8} {row.claim.title}")
+        others = f"{row.others.held:3}/{row.others.count}" if row.others else "     –"
+        print(f"{row.claim.id:5} {row.state:8}{others}  {row.claim.title}")
     print(count_line(rows))
     for message in broken:
         print(message, file=sys.stderr)

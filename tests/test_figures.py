@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import io
+import json
+from pathlib import Path
 from typing import Any
 
 import matplotlib
@@ -15,6 +17,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.image import imread
 
 from lib.figures import COLOURS, _png, image_grid, show, style
+from tests.figures import ALIKE, emptiness, figure_problems, read_png, similarity
 
 TEXTS = {"label": "fig-line-1", "caption": "A line.\n It rises.", "alt": "A straight line that rises to the right."}
 
@@ -99,3 +102,49 @@ def test_named_colours_mean_the_same_after_the_style_has_ended() -> None:
         ax.axhspan(0, 1, color="C0")
     pixels = imread(io.BytesIO(_png(fig)))[..., :3].reshape(-1, 3)
     assert (np.abs(pixels - to_rgb(COLOURS[0])).max(1) < 0.01).mean() > 0.5
+
+
+def png_output(curve: Any, **overrides: Any) -> dict[str, Any]:
+    with style(**overrides):
+        fig, ax = plt.subplots()
+        ax.plot(curve)
+        ax.set_title("A curve")
+    return {"output_type": "display_data", "data": {"image/png": base64.b64encode(_png(fig)).decode()}}
+
+
+def test_stored_figures_are_compared_with_fresh_ones() -> None:
+    """The guard of the stored outputs: noise of another machine passes; another curve, shape or a blank does not."""
+    t = np.linspace(0, 6, 200)
+    rising, other = png_output(t**2), png_output(30 + 5 * np.sin(9 * t))
+    noisy = png_output(t**2 * (1 + 1e-3 * np.sin(50 * t)))
+    pixel = image_output_of(np.ones((1, 1, 3)))
+    blank = image_output_of(np.ones((400, 700, 3)))
+    assert figure_problems([rising], [noisy]) == []
+    assert "shows something else" in figure_problems([other], [rising])[0]
+    assert "another shape" in figure_problems([png_output(t**2, figure_figsize=(3, 3.6))], [rising])[0]
+    assert "has 1 × 1 pixels" in figure_problems([pixel], [rising])[0]
+    assert "is blank" in figure_problems([blank], [rising])[0]
+    assert figure_problems([], [rising]) == ["0 figures are stored, 1 are drawn"]
+
+
+def image_output_of(pixels: np.ndarray) -> dict[str, Any]:
+    buffer = io.BytesIO()
+    plt.imsave(buffer, pixels)
+    return {"output_type": "display_data", "data": {"image/png": base64.b64encode(buffer.getvalue()).decode()}}
+
+
+def test_no_stored_figure_is_empty_and_no_two_are_alike() -> None:
+    """No figure is blank, and a figure cannot be swapped for another unseen (two show one digit and are left out)."""
+    figures = {}
+    for path in sorted((Path(__file__).parent.parent / "book").rglob("*.ipynb")):
+        if "_build" in path.parts:
+            continue
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+            for output in cell.get("outputs", []):
+                if "image/png" in output.get("data", {}):
+                    label = output["metadata"]["image/png"]["label"]
+                    figures[label] = read_png("".join(output["data"]["image/png"]))
+    assert {label: problem for label, pixels in figures.items() if (problem := emptiness(pixels))} == {}
+    some = [pixels for label, pixels in sorted(figures.items()) if label != "fig-linear-digits"][::4]
+    alike = [similarity(a, b) for i, a in enumerate(some) for b in some[:i]]
+    assert max(alike) < ALIKE

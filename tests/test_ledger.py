@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import shutil
 import subprocess
@@ -9,14 +10,19 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from external_names import external_page
 from figures_and_panels import prepare_notebook
-from ledger_page import claim_markdown, escape, overview_markdown
+from ledger_page import claim_markdown, escape, overview_markdown, seeds_markdown
 from lib import ledger
+from lib.claims import Check
 from lib.evidence import MIME_TYPE, evaluate, load_claims, load_finished_chapters
-from lib.ledger import collect, count_line, problems, read_records
+from lib.expectations import MIME_TYPE as EXPECTATION
+from lib.expectations import expectation_html
+from lib.ledger import collect, count_line, expectation_problems, problems, read_records
+from lib.seed_tables import OtherSeeds, read_seed_tables
 from symmetry import link_back
 
 ROOT = Path(__file__).parent.parent
@@ -98,6 +104,70 @@ def test_evidence_for_an_older_bound_does_not_count(tmp_path: Path, old: str, ne
     path = notebook(tmp_path, evidence_output(tmp_path))
     changed = load_claims(register(tmp_path, REGISTER.replace(old, new)))
     assert collect([path], changed)[0].state == "failed"
+
+
+def test_forged_evidence_is_found(tmp_path: Path) -> None:
+    """A number, a control, or the panel alone is changed in the file: the flag of the record is not believed."""
+    good = evidence_output(tmp_path)
+    assert problems(rows(tmp_path, good), ["ideas"]) == []
+    for side, value in (("measured", 1.1e-6), ("control", 1e-7)):
+        forged = copy.deepcopy(good)
+        forged["data"][MIME_TYPE][side]["small"]["worst"] = value
+        assert problems(rows(tmp_path, forged), []) == ["claim T1 is failed: refresh its chapter"]
+    other = copy.deepcopy(good)
+    other["data"]["text/html"] = other["data"]["text/html"].replace("1e-09", "1e-16")
+    assert problems(rows(tmp_path, other), []) == ["claim T1: the panel in ideas is not that of its record"]
+
+
+def expectation_output(**changes: Any) -> dict[str, Any]:
+    content = {"what": "a half", "relation": "<", "bound": [1.0], "worst": [0.5], "count": 1, "holds": True} | changes
+    data = {"text/plain": "as expected: a half", "text/html": expectation_html(content), EXPECTATION: content}
+    return {"output_type": "display_data", "metadata": {}, "data": data}
+
+
+def test_forged_expectations_are_found(tmp_path: Path) -> None:
+    assert expectation_problems(notebook(tmp_path, expectation_output())) == []
+    for changes in ({"holds": False}, {"worst": [2.0]}, {"bound": [0.25]}):
+        path = notebook(tmp_path, expectation_output(**changes))
+        assert expectation_problems(path) == ["ideas: what is expected does not hold: a half"]
+    other = expectation_output()
+    other["data"]["text/html"] = "✓ a half: 0.1 &lt; 1"
+    assert expectation_problems(notebook(tmp_path, other)) == ["ideas: shows another number than its record: a half"]
+
+
+def seed_table(folder: Path, **columns: list) -> None:
+    frame = pd.DataFrame({"seed": [1, 2, 3], "T1.holds": [1.0, 1.0, 0.0]} | columns)
+    frame.attrs = {"commit": "0123456789" * 4, "date": "2026-01-01", "seconds": 360}
+    (folder / "ideas").mkdir()
+    frame.to_parquet(folder / "ideas" / "seeds.parquet")
+
+
+def test_other_seeds(tmp_path: Path) -> None:
+    """A claim held where its numbers meet the register's bound and its control misses it, whatever the table says."""
+    columns = {"T1.small": [1e-9, 2e-6, 3e-7], "T1.small.control": [0.5, 0.5, 1e-7], "expect: a half": [1.0, 0.0, 1.0]}
+    seed_table(tmp_path, **columns)
+    claims = load_claims(register(tmp_path))
+    found = collect([notebook(tmp_path, evidence_output(tmp_path))], claims, tmp_path)[0]
+    assert (found.others.held, found.others.count) == (1, 3)
+    assert found.others.worst == {"small": 2e-6}
+    assert found.others.control == {"small": 1e-7}
+    assert not found.others.room(claims["T1"].checks["small"])
+    assert "held at 1 of 3; worst value (bound; control): 2e-06 (≤ 1e-06; control 1e-07)" in claim_markdown(found, ())
+    page = seeds_markdown([found], read_seed_tables(tmp_path), {"ideas"})
+    assert "| {doc}`ideas` | 3 | 0 of 1 | 0 of 1 | 0 of 1 | 0.10 | `0123456`, 2026-01-01 |" in page
+    assert "{claim}`T1` held at 1 of 3" in page
+    assert "ideas: *a half* held at 2 of 3" in page
+    assert collect([], claims, tmp_path / "empty")[0].others is None
+
+
+@pytest.mark.parametrize(
+    ("relation", "bound", "enough", "short"),
+    [("<=", 1.0, 0.5, 0.6), ("<", -1.0, -1.5, -0.5), (">", 0.5, 1.0, 0.9), ("==", 3, 3, 2), ("<=", 0, 0, 1e-300)],
+)
+def test_room(relation: str, bound: float, enough: float, short: float) -> None:
+    check = Check("x", relation, bound, "x")
+    others = [OtherSeeds(1, 1, {"x": value}, {"x": 0.0}) for value in (enough, short)]
+    assert [o.room(check) for o in others] == [True, False]
 
 
 def test_unknown_claims_are_refused(tmp_path: Path) -> None:
@@ -210,6 +280,7 @@ def test_the_build_refuses(
 def test_the_book_keeps_its_promises() -> None:
     found = collect(sorted((ROOT / "book").glob("*.ipynb")), load_claims())
     assert problems(found, load_finished_chapters()) == []
+    assert [text for path in (ROOT / "book").glob("*.ipynb") for text in expectation_problems(path)] == []
 
 
 def test_every_cited_test_exists() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from lib.claims import SIGNS
 from lib.ledger import Record, Row, count_line
+from lib.seed_tables import SeedTable
 
 _HEADER = ("check", "measured (worst)", "median", "spread", "values", "bound", "broken control (closest)")
 
@@ -42,6 +43,61 @@ def claim_markdown(row: Row, documents: Collection[str]) -> str:
         lines.append(f"*Bounds:* {'; '.join(bounds)}.")
     for record in row.records:
         lines += ["", *_table(row, record), "", _provenance(record, claim.id), ""]
+    if row.others:
+        lines += ["", _other_seeds(row), ""]
+    return "\n".join(lines) + "\n"
+
+
+def _other_seeds(row: Row) -> str:
+    """Return one line: at how many other seeds the claim held, and the worst values beside their bounds."""
+    checks, others = row.claim.checks, row.others
+    pairs = [
+        f"{others.worst[name]:.3g} ({SIGNS[check.relation]} {check.bound:g}; control {others.control[name]:.3g})"
+        for name, check in checks.items()
+    ]
+    return f"*Other seeds:* held at {others.held} of {others.count}; worst value (bound; control): {', '.join(pairs)}."
+
+
+def seeds_markdown(rows: Sequence[Row], tables: Sequence[SeedTable], documents: Collection[str]) -> str:
+    """Return the table of all chapters run at other seeds, then a line for each thing that did not always hold."""
+    header = (
+        "chapter",
+        "other seeds",
+        "claims held at all",
+        "with room",
+        "expectations held at all",
+        "hours",
+        "commit",
+    )
+    lines, missed = [_line(header), _line(["---"] * len(header))], []
+    for chapter in tables:
+        mine = [row for row in rows if row.claim.chapter == chapter.chapter and row.others]
+        count = len(chapter.table)
+        held = [row for row in mine if row.others.held == count]
+        room = [row for row in held if all(row.others.room(check) for check in row.claim.checks.values())]
+        expected = chapter.expectations
+        name = f"{{doc}}`{chapter.chapter}`" if chapter.chapter in documents else f"`{chapter.chapter}`"
+        kept = sum(number == count for number in expected.values())
+        facts = chapter.provenance
+        commit = f"`{facts['commit'][:7]}`{facts['commit'][40:]}, {facts['date']}"
+        lines.append(
+            _line(
+                (
+                    name,
+                    count,
+                    f"{len(held)} of {len(mine)}",
+                    f"{len(room)} of {len(mine)}",
+                    f"{kept} of {len(expected)}",
+                    f"{facts['seconds'] / 3600:.2f}",
+                    commit,
+                )
+            )
+        )
+        missed += [f"{{claim}}`{r.claim.id}` held at {r.others.held} of {count}" for r in mine if r not in held]
+        missed += [
+            f"{chapter.chapter}: *{escape(what)}* held at {k} of {count}" for what, k in expected.items() if k < count
+        ]
+    lines += ["", *(f"- {text}" for text in missed)] if missed else []
     return "\n".join(lines) + "\n"
 
 

@@ -22,13 +22,21 @@ from sphinx.util.docutils import SphinxDirective, SphinxRole
 import author_year  # noqa: F401  (registers the bibliography style)
 from external_names import resolve_external
 from figures_and_panels import prepare_notebook
-from ledger_page import claim_markdown, group_by_section, overview_markdown
+from ledger_page import claim_markdown, group_by_section, overview_markdown, seeds_markdown
 from lib.claims import load_claims, load_finished_chapters, load_sections
-from lib.ledger import Row, collect, problems
+from lib.ledger import Row, collect, expectation_problems, problems
+from lib.seed_tables import read_seed_tables
 
 logger = logging.getLogger(__name__)
 _BARS = re.compile(r"(`[^`]*`)|\|")
 _LINK = "symmetry-claim"
+_OTHER_SEEDS = """
+A number that holds at one seed may be luck. Every chapter was therefore run again, whole, at other values of its
+parameter `seed` (the sweeps in `sweeps/seeds`; none of these seeds shares a random number with the chapter as it is
+shown). A claim has *room* when its worst value over all these seeds is at most half of an upper bound, or at least
+twice a lower one. What a chapter expects of its numbers beside the claims is counted as *expectations*; whatever did
+not hold at every seed is named below the table.
+"""
 _GITHUB = re.compile(r"(?:https://github\.com/|git@github\.com:)([\w.-]+/[\w.-]+?)(?:\.git)?/?")
 
 
@@ -43,14 +51,27 @@ class Ledger(SphinxDirective):
         notebooks = [path for path in notebooks if path.suffix == ".ipynb"]
         for path in (register, *notebooks):
             self.env.note_dependency(str(path))
-        rows = collect(notebooks, load_claims(register))
-        for message in problems(rows, load_finished_chapters(register)):
+        results = source.parent / "data" / "results"
+        tables = read_seed_tables(results)
+        rows = collect(notebooks, load_claims(register), results)
+        messages = problems(rows, load_finished_chapters(register))
+        for message in messages + [message for path in notebooks for message in expectation_problems(path)]:
             logger.warning(message, location=(self.env.docname, self.lineno), type="symmetry", subtype="ledger")
         sections = load_sections(register)
         result = self._parse(overview_markdown(rows, sections))
+        if tables:
+            result.append(self._other_seeds(seeds_markdown(rows, tables, self.env.found_docs)))
         for letter, title, members in group_by_section(rows, sections):
             result.append(self._section(letter, title, members))
         return result
+
+    def _other_seeds(self, markdown: str) -> nodes.section:
+        section = nodes.section(ids=["other-seeds"], names=["other-seeds"])
+        section += nodes.title("", "At other seeds")
+        self.state.document.note_explicit_target(section, section)
+        section += self._parse(_OTHER_SEEDS)
+        section += self._parse(markdown)
+        return section
 
     def _section(self, letter: str, title: str, rows: list[Row]) -> nodes.section:
         section = nodes.section(ids=[f"claims-{letter.lower()}"], names=[f"claims-{letter.lower()}"])
