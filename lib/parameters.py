@@ -10,7 +10,7 @@ import ast
 import difflib
 import json
 import types
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,15 +47,15 @@ def check_parameters(namespace: Mapping[str, Any], **limits: Limit) -> None:
     for name, value in namespace.items():
         public = not name.startswith("_") and name not in _OF_THE_KERNEL
         if public and name not in kinds and isinstance(value, (int, float, str, list, dict, tuple, types.NoneType)):
-            raise ValueError(unknown_parameter(name, kinds))
+            raise ValueError(unknown("parameter", name, kinds))
     for name, kind in kinds.items():
         check_value(name, namespace[name], limits[name], kind)
 
 
-def unknown_parameter(name: str, known: Mapping[str, Any]) -> str:
-    """Return the message for a parameter that a notebook does not have, with the nearest one that it has."""
-    near = difflib.get_close_matches(name, known, 1)
-    return f"there is no parameter {name!r}; " + (f"did you mean {near[0]!r}?" if near else f"there are {list(known)}")
+def unknown(kind: str, name: str, known: Iterable[str]) -> str:
+    """Return the message for a name that is none of the known ones, with the nearest of them."""
+    near = difflib.get_close_matches(name, known := list(known), 1)
+    return f"there is no {kind} {name[:80]!r}; " + (f"did you mean {near[0]!r}?" if near else f"there are {known}")
 
 
 def check_value(name: str, value: Any, limit: Limit, kind: type | str | None = None) -> None:

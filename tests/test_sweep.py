@@ -170,13 +170,41 @@ class TestOnePoint:
         assert numbers["A3.holds"] == 1
         assert numbers["A3.hessian_difference"] < 1e-8 < numbers["A3.hessian_difference.control"]
 
-    def test_a_number_that_is_infinite_is_left_out(self) -> None:
+    def test_numbers_that_are_not_finite_are_kept(self) -> None:
         data = {results.MIME_TYPE: {"name": "x", "value": "inf"}}
         evidence = {"id": "A1", "holds": True, "measured": {"c": {"worst": "nan", "median": 1}}}
         evidence["control"] = {"c": {"worst": 2}}
         outputs = [{"data": data}, {"data": {EVIDENCE: evidence}}, {"name": "stdout"}]
         numbers = read_numbers({"cells": [{"cell_type": "code", "outputs": outputs}]})
-        assert numbers == {"A1.holds": 1.0, "A1.c.median": 1.0, "A1.c.control": 2.0}
+        assert np.isnan(numbers.pop("A1.c"))
+        assert numbers == {"x": np.inf, "A1.holds": 1.0, "A1.c.median": 1.0, "A1.c.control": 2.0}
+
+    def test_nan_and_infinity_are_seen_in_the_table_and_in_the_plot(self, tmp_path: Path) -> None:
+        body = "from lib.results import record\nrecord('a', [float('nan'), float('inf'), 7][n])\nrecord('b', n)"
+        make_notebook(tmp_path / "small.ipynb", body)
+        sweep = load_specification(make_specification(tmp_path, grid={"n": [0, 1, 2]}))
+        store = Store(tmp_path / "out")
+        assert {record["state"] for record in execute(sweep, store)} == {"finished"}
+        table = collect(sweep, store)
+        assert table["not_finite"].tolist()[:2] == ["a=nan", "a=inf"]
+        assert table["a"].tolist()[1:] == [np.inf, 7]
+        write_table(table, store)
+        assert pd.read_csv(store.folder / "table.csv")["not_finite"].count() == 2
+        (ax,) = plot(sweep, table, "n", "a").axes
+        assert ax.get_ylabel() == "a (2 not finite)"
+        assert ax.lines[0].get_xydata().tolist() == [[2, 7]]
+        assert plot(sweep, table, "n", "b").axes[0].get_ylabel() == "b"
+
+    def test_a_name_recorded_twice(self, tmp_path: Path) -> None:
+        body = "from lib.results import record\nfor k in range(2):\n    record('a', k)"
+        make_notebook(tmp_path / "small.ipynb", body)
+        (record,) = execute(load_specification(make_specification(tmp_path)), Store(tmp_path / "out"))
+        assert record["state"] == "failed"
+        assert record["error"] == "ValueError: the notebook records 'a' twice; a column has one number per point"
+        evidence = {"id": "A1", "holds": True, "measured": {}, "control": {}}
+        outputs = [{"data": {EVIDENCE: evidence}}] * 2
+        with pytest.raises(ValueError, match=r"records 'A1\.holds' twice"):
+            read_numbers({"cells": [{"cell_type": "code", "outputs": outputs}]})
 
 
 class TestRecord:
@@ -246,6 +274,23 @@ class TestStore:
         (store.points / "k.json").write_text(content)
         assert store.read("k") is None
 
+    @pytest.mark.parametrize("damage", ["missing", "truncated", "other"])
+    def test_a_finished_point_without_its_notebook_runs_again(self, tmp_path: Path, damage: str) -> None:
+        sweep, store = load_specification(make_specification(tmp_path)), Store(tmp_path / "out")
+        (record,) = execute(sweep, store)
+        path = store.points / f"{record['key']}.ipynb"
+        content = path.read_text()
+        if damage == "missing":
+            path.unlink()
+        else:
+            path.write_text(content[:-100] if damage == "truncated" else content.replace("no good", "so good"))
+        (row,) = collect(sweep, store).to_dict("records")
+        assert (row["state"], row["error"]) == ("failed", "its notebook is missing, damaged or changed since it ran")
+        assert "square" not in row
+        assert execute(sweep, store)[0]["state"] == "finished"
+        assert collect(sweep, store)["square"].tolist() == [1]
+        nbformat.read(path, 4)
+
     def test_a_folder_that_cannot_be_made(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")
         with pytest.raises(SweepError, match="output: cannot write"):
@@ -302,8 +347,8 @@ class TestTable:
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            ({"x": "m", "y": "root"}, "x: must be a column of numbers"),
-            ({"x": "n", "y": "mode"}, "y: must be a column of numbers"),
+            ({"x": "m", "y": "root"}, "x: there is no column of numbers"),
+            ({"x": "n", "y": "mode"}, "y: there is no column of numbers"),
             ({"x": "n", "y": "root", "by": "m"}, "by: "),
             ({"x": "seed", "y": "root"}, "where: n varies too"),
             ({"x": "n", "y": "root", "where": {"n": 3}}, "where: no point has n=3"),
@@ -379,7 +424,7 @@ class TestCommands:
         self.invoke("plot", *common, "--where", "mode=ok", "--to", tmp_path / "p.svg")
         assert (tmp_path / "p.svg").read_text().lstrip().startswith("<?xml")
         assert "to: cannot write" in self.invoke("plot", *common, "--to", tmp_path / "no" / "p.png", status=2)
-        assert "where: cannot read the value" in self.invoke("plot", *common, "--where", "mode=[", status=2)
+        assert "where: the value of mode is not YAML" in self.invoke("plot", *common, "--where", "mode=[", status=2)
         self.invoke("plot", *common, "--where", "mode=ok", "--to", tmp_path / "no_ending")
         assert (tmp_path / "no_ending.png").exists()
         assert "where: must be NAME=VALUE" in self.invoke("plot", *common, "--where", "mode", status=2)

@@ -84,6 +84,85 @@ def test_a_number_with_an_exponent_is_a_number(folder: Path) -> None:
     assert all(isinstance(p.parameters["rate"], float) for p in sweep.points)
 
 
+@pytest.mark.parametrize(
+    "word",
+    ["010", "-017", "08", "0o10", "0b11", "1_000", "1_0.5", "1:30", "-1:30.5", "yes", "No", "ON", "off", "2020-01-01"],
+)
+def test_words_that_yaml_1_1_and_1_2_read_differently(folder: Path, word: str) -> None:
+    for line in (f"grid: {{n: [1, {word}]}}", f"parameters: {{mode: {word}}}", f"title: {word}"):
+        with pytest.raises(SweepError, match=r"^\S+: \S+ \(not quoted\) means different things in YAML 1\.1 and 1\.2"):
+            load(folder, f"notebook: small.ipynb\n{line}")
+    with pytest.raises(SweepError, match=r"names must be texts, got \S+ \(not quoted\)"):
+        load(folder, f"notebook: small.ipynb\ngrid: {{{word}: [1]}}")
+    (point,) = load(folder, f"notebook: small.ipynb\nparameters: {{mode: '{word}'}}").points
+    assert point.parameters == {"mode": word}
+
+
+def test_words_that_mean_what_they_say(folder: Path) -> None:
+    sweep = load(
+        folder, "notebook: small.ipynb\ngrid: {mode: [y, =, 0.1:30, 1.2.3, 1e3x, Infinity, x:y], n: [0x10, +5, 0]}"
+    )
+    assert [p.parameters["mode"] for p in sweep.points[::3]] == ["y", "=", "0.1:30", "1.2.3", "1e3x", "Infinity", "x:y"]
+    assert [p.parameters["n"] for p in sweep.points[:3]] == [16, 5, 0]
+    (point,) = load(folder, "notebook: small.ipynb\nparameters: {flag: TRUE}\nlimit: ~").points
+    assert point.parameters == {"flag": True}
+
+
+@pytest.mark.parametrize(
+    ("content", "meant"),
+    [
+        ("notebok: small.ipynb", "notebok: there is no field 'notebok'; did you mean 'notebook'?"),
+        ("notebook: small.ipynb\nrepeat: 2", "repeat: there is no field 'repeat'; did you mean 'repeats'?"),
+        ("notebook: haar_projection", "notebook: .* did you mean 'haar_projections'?"),
+        (
+            "notebook: small.ipynb\ngrid: {size: [[1]]}",
+            "grid.size: there is no parameter 'size'; did you mean 'sizes'?",
+        ),
+        ("notebook: small.ipynb\nrandom: {cont: 1, draw: {n: {choice: [1]}}}", "random.cont: .* mean 'count'?"),
+        (
+            "notebook: small.ipynb\nrandom: {count: 1, draw: {n: {loguniform: [1, 2]}}}",
+            "random.draw.n.loguniform: .* mean 'log_uniform'?",
+        ),
+    ],
+)
+def test_a_misspelt_name_and_the_one_that_was_meant(folder: Path, content: str, meant: str) -> None:
+    with pytest.raises(SweepError, match=meant.replace("?", "\\?")):
+        load(folder, content)
+
+
+LIMITS = "check_parameters(globals(), n=(1, 5), rate=(0.1, None), mode=['ok', 'slow'], sizes=None)"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("parameters: {n: 6}", "parameters: n must be between 1 and 5, got 6"),
+        ("grid: {n: [5, 1, 0]}", "grid: n must be between 1 and 5, got 0"),
+        ("seeds: {n: [1, 9]}", "seeds: n must be between 1 and 5, got 9"),
+        ("points: [{n: 1}, {n: 7}]", "points.1: n must be between 1 and 5, got 7"),
+        ("grid: {rate: [0.05]}", "grid: rate must be at least 0.1, got 0.05"),
+        ("grid: {mode: [ok, fast]}", r"grid: mode must be one of \['ok', 'slow'\], got 'fast'"),
+        ("random: {count: 1, draw: {n: {integers: [1, 60]}}}", "random.draw: n must be between 1 and 5, got 60"),
+        ("random: {count: 1, draw: {rate: {log_uniform: [0.01, 1.0]}}}", "random.draw: rate must be at least 0.1"),
+    ],
+)
+def test_the_limits_of_the_notebook(folder: Path, line: str, message: str) -> None:
+    notebook = nbformat.read(folder / "small.ipynb", 4)
+    notebook.cells.append(nbformat.v4.new_code_cell(LIMITS))
+    nbformat.write(notebook, folder / "limited.ipynb")
+    assert load(folder, "notebook: limited.ipynb\ngrid: {n: [1, 5], rate: [0.1, 9], mode: [ok, slow]}").points
+    with pytest.raises(SweepError, match=f"^{message}"):
+        load(folder, f"notebook: limited.ipynb\n{line}")
+
+
+def test_limits_that_cannot_be_read(folder: Path) -> None:
+    notebook = nbformat.read(folder / "small.ipynb", 4)
+    notebook.cells.append(nbformat.v4.new_code_cell("check_parameters(globals(), n=(1, most))"))
+    nbformat.write(notebook, folder / "limits.ipynb")
+    with pytest.raises(SweepError, match=r"^notebook: limits\.ipynb: the limits of parameters must be literals"):
+        load(folder, "notebook: limits.ipynb")
+
+
 def test_aliases_that_would_fill_the_memory(folder: Path) -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 12)]

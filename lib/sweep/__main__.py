@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import click
-import yaml
 
 from lib.sweep.driver import Outcome, default_folder
 from lib.sweep.driver import run as run_sweep
-from lib.sweep.plain import SweepError, one_line, short
+from lib.sweep.plain import SweepError, one_line, read_value
 from lib.sweep.specification import Sweep, load_specification
 from lib.sweep.store import Store
 from lib.sweep.table import clean as remove_records
@@ -201,7 +200,10 @@ def plot(
     for item in where:
         if "=" not in item:
             raise SweepError(f"where: must be NAME=VALUE, got {item!r}")
-    chosen = {name: _value(value) for name, _, value in (item.partition("=") for item in where)}
+    chosen = {
+        name: read_value(value, f"where: the value of {name}")
+        for name, _, value in (item.partition("=") for item in where)
+    }
     figure = draw(sweep, make_table(sweep, store), x, y, by, chosen, log)
     target = to or store.folder / "plot.png"
     target = target if target.suffix else target.with_name(f"{target.name}.png")
@@ -224,13 +226,6 @@ def clean(specification: Path, output: Path | None, everything: bool, yes: bool)
     if everything and not yes:
         click.confirm(f"Remove all records in {store.folder}?", abort=True)
     click.echo(f"removed {remove_records(sweep, store, everything)} files")
-
-
-def _value(text: str) -> Any:
-    try:
-        return yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError):
-        raise SweepError(f"where: cannot read the value {short(text)}") from None
 
 
 def _print_plan(state: dict[str, Any], workers: int) -> None:

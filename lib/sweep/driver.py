@@ -136,8 +136,7 @@ def _records(client: Any, tasks: list[Task], store: Store) -> Iterator[dict[str,
         record = {"key": task.key, "parameters": task.point.parameters, "repeat": task.point.repeat}
         record |= {"state": "failed", "error": error, "numbers": {}, "seconds": None}
         record |= {"device": None, "versions": {}, "attempts": None}
-        store.write(record, None)
-        yield record
+        yield store.write(record, None)
 
 
 @contextmanager

@@ -10,7 +10,8 @@ from typing import Literal
 
 from pydantic import ConfigDict, TypeAdapter
 
-from lib.sweep.plain import SweepError, one_line, short
+from lib.parameters import unknown
+from lib.sweep.plain import SweepError, one_line
 
 BOOK = Path(__file__).resolve().parents[2] / "book"
 TYPES = {"int": int, "float": float, "bool": bool, "str": str, "list": list, "dict": dict}
@@ -31,7 +32,7 @@ def find_notebook(name: str, folder: Path) -> Path:
     except OSError:  # a name that is too long, a folder that may not be read
         found = False
     if not found:
-        raise SweepError(f"notebook: must be the path of an .ipynb file or one of {list(chapters)}, got {short(name)}")
+        raise SweepError(f"notebook: {unknown('.ipynb file or chapter', name, chapters)}")
     return path.resolve()
 
 

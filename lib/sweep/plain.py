@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import reprlib
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 
@@ -17,8 +18,20 @@ class SweepError(ValueError):
     """A sweep that cannot be run as it is written; the message is one line that names the field."""
 
 
+@dataclass(frozen=True)
+class _Unclear:
+    """A word without quotes that YAML 1.1 and 1.2 read differently: 010, 1:30, 1_000, yes, 2020-01-01."""
+
+    text: str
+
+    def __repr__(self) -> str:
+        return f"{self.text} (not quoted)"
+
+
 class _Loader(yaml.SafeLoader):
-    """YAML with plain values only, in which no field may be given twice."""
+    """YAML 1.2 (its core schema) with plain values only, in which no field may be given twice."""
+
+    yaml_implicit_resolvers: ClassVar[dict] = {}  # none of YAML 1.1
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.value != "<<"]
@@ -28,10 +41,19 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-# YAML 1.1 reads 1e-3 as a text; YAML 1.2, and everybody, as a number.
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+"), list("-+.0123456789")
-)
+_UNCLEAR = "!unclear"
+_FORMS = {  # the first that fits a word without quotes says what it is
+    _UNCLEAR: r"[-+]?(0[\d_]+|0[bo][0-7_]+|\d[\d_]*_[\d_.]*|\d[\d_]*(:\d+)+(\.\d*)?)"
+    r"|(?i:yes|no|on|off)|\d{4}-\d\d?-\d\d?.*",
+    "tag:yaml.org,2002:null": r"|~|null|Null|NULL",
+    "tag:yaml.org,2002:bool": r"true|True|TRUE|false|False|FALSE",
+    "tag:yaml.org,2002:int": r"[-+]?\d+|0x[\da-fA-F]+",
+    "tag:yaml.org,2002:float": r"[-+]?(\.\d+|\d+(\.\d*)?)([eE][-+]?\d+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+    "tag:yaml.org,2002:merge": r"<<",
+}
+for _tag, _form in _FORMS.items():
+    _Loader.add_implicit_resolver(_tag, re.compile(rf"(?:{_form})\Z", re.ASCII), None)
+_Loader.add_constructor(_UNCLEAR, lambda loader, node: _Unclear(node.value))
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -46,24 +68,36 @@ def read_yaml(path: Path) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise SweepError(f"specification: cannot read {path}: {one_line(error)}") from None
-    try:
-        content = yaml.load(text, _Loader)
-    except RecursionError:
-        raise SweepError(f"specification: {path.name} is nested too deeply") from None
-    except (yaml.YAMLError, ValueError, TypeError, OverflowError) as error:
-        raise SweepError(f"specification: {path.name} is not YAML: {one_line(error)}") from None
+    content = read_value(text, f"specification: {path.name}", "specification")
     if not isinstance(content, dict):
         raise SweepError(f"specification: {path.name} must hold a mapping of fields, got {type(content).__name__}")
-    _check_plain(content)
     return content
 
 
-def _check_plain(content: Any) -> None:
-    """Refuse what a table cannot hold: dates and other objects of YAML, huge integers, endless nesting."""
+def read_value(text: str, field: str, place: str | None = None) -> Any:
+    """Return what a text means in YAML, made of texts, numbers, truth values, lists and mappings.
+
+    Raises
+    ------
+    SweepError
+        It is not YAML (the message begins with ``field``), or holds anything else (with ``place``).
+    """
+    try:
+        content = yaml.load(text, _Loader)
+    except RecursionError:
+        raise SweepError(f"{field} is nested too deeply") from None
+    except (yaml.YAMLError, ValueError, TypeError, OverflowError) as error:
+        raise SweepError(f"{field} is not YAML: {one_line(error)}") from None
+    _check_plain(content, place or field)
+    return content
+
+
+def _check_plain(content: Any, root: str) -> None:
+    """Refuse what a table cannot hold: words that are not clear, objects of YAML, huge integers, endless nesting."""
     waiting, count = [((), content)], 0
     while waiting:
         place, value = waiting.pop()
-        field, count = one_line(".".join(place)) if place else "specification", count + 1
+        field, count = one_line(".".join(place)) if place else root, count + 1
         if len(place) > _DEEPEST or count > _MOST_VALUES:
             raise SweepError(f"{one_line('.'.join(place[:2]))}: nested more than {_DEEPEST} deep, or too many values")
         if isinstance(value, dict):
@@ -75,6 +109,9 @@ def _check_plain(content: Any) -> None:
             waiting += [((*place, str(i)), item) for i, item in enumerate(value)]
         elif isinstance(value, int) and not -(2**63) <= value < 2**63:
             raise SweepError(f"{field}: integers must fit into 64 bits, got {short(value)}")
+        elif isinstance(value, _Unclear):
+            means = "means different things in YAML 1.1 and 1.2; quote a text, write a number plainly, true or false"
+            raise SweepError(f"{field}: {short(value)} {means}")
         elif not isinstance(value, (str, int, float, type(None))):
             raise SweepError(f"{field}: must be a text, a number, a list or a mapping, got {short(value)}")
 

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
+from lib.parameters import Limit, check_value, read_limits, unknown
 from lib.sweep.notebook import TYPES, find_notebook, read_parameters
 from lib.sweep.plain import SweepError, one_line, read_yaml, short
 
@@ -54,6 +55,11 @@ class Distribution(_Model):
         if name == "uniform" and not math.isfinite(value[1] - value[0]):
             raise ValueError(f"uniform needs ends that are closer, got {value}")
         return self
+
+    @property
+    def values(self) -> list[Any]:
+        """The values of a choice, or the ends of an interval."""
+        return self.choice or self.uniform or self.log_uniform or self.integers or []
 
     def draw(self, source: random.Random) -> Any:
         """Return one value."""
@@ -161,7 +167,11 @@ def load_specification(path: Path) -> Sweep:
         raise SweepError(_first_problem(error)) from None
     notebook = find_notebook(specification.notebook, path.parent)
     adapters = read_parameters(notebook)
-    _check_parameters(specification, adapters)
+    try:
+        limits = read_limits(notebook)
+    except ValueError as error:
+        raise SweepError(f"notebook: {one_line(error)}") from None
+    _check_parameters(specification, adapters, limits)
     return Sweep(path.stem, specification, notebook, tuple(_check_duplicates(expand(specification), adapters)))
 
 
@@ -192,21 +202,22 @@ def expand(specification: Specification) -> Iterator[Point]:
             yield Point(parameters, repeat)
 
 
-def _check_parameters(specification: Specification, adapters: dict[str, TypeAdapter | None]) -> None:
-    """Refuse parameters that the notebook lacks, values of another type, and names given in two places."""
+def _check_parameters(
+    specification: Specification, adapters: dict[str, TypeAdapter | None], limits: dict[str, Limit]
+) -> None:
+    """Refuse parameters that the notebook lacks, values of another type or out of limits, and names given twice."""
     given: list[tuple[str, str, list[Any]]] = [("parameters", n, [v]) for n, v in specification.parameters.items()]
     given += [("grid", n, v) for n, v in specification.grid.items()]
     given += [(f"points.{i}", n, [v]) for i, p in enumerate(specification.points) for n, v in p.items()]
     given += [("seeds", n, v) for n, v in specification.seeds.items()]
     if specification.random:
-        source = random.Random(0)
         laws = specification.random.draw.items()
-        given += [("random.draw", n, law.choice or [law.draw(source)]) for n, law in laws]
+        given += [("random.draw", n, law.values) for n, law in laws]
     places: dict[str, str] = {}
     for place, name, values in given:
         field = one_line(f"{place}.{name}")
         if name not in adapters:
-            raise SweepError(f"{field}: the notebook has no such parameter; it has {list(adapters)}")
+            raise SweepError(f"{field}: {unknown('parameter', name, adapters)}")
         if adapters[name] is None:
             raise SweepError(f"{field}: the notebook gives it no type made of {', '.join(TYPES)} and Literal")
         if name in _COLUMNS:
@@ -216,9 +227,11 @@ def _check_parameters(specification: Specification, adapters: dict[str, TypeAdap
             raise SweepError(f"{field}: the parameter is given in {places[name]} already")
         for value in values:
             try:
-                _fit(adapters[name], value)
+                check_value(name, _fit(adapters[name], value), limits.get(name))
             except ValidationError as error:
                 raise SweepError(f"{field}: {one_line(error.errors()[0]['msg'])}, got {short(value)}") from None
+            except ValueError as error:
+                raise SweepError(f"{place}: {one_line(error)}") from None
 
 
 def _fit(adapter: TypeAdapter | None, value: Any) -> Any:
@@ -240,10 +253,12 @@ def _check_duplicates(points: Iterator[Point], adapters: dict[str, TypeAdapter |
 
 
 def _first_problem(error: ValidationError) -> str:
-    first = error.errors(include_url=False, include_context=False)[0]
+    problems = error.errors(include_url=False, include_context=False)
+    first = min(problems, key=lambda p: p["type"] != "extra_forbidden")  # a misspelt field is missing too
     field = one_line(".".join(str(part) for part in first["loc"]) or "specification")
     if first["type"] == "extra_forbidden":
-        return f"{field}: there is no such field; the fields are {list(Specification.model_fields)}"
+        model = {1: Specification, 2: RandomDraws}.get(len(first["loc"]), Distribution)
+        return f"{field}: {unknown('field', str(first['loc'][-1]), model.model_fields)}"
     if first["type"] == "missing":
         return f"{field}: this field is needed"
     return f"{field}: {one_line(first['msg'].removeprefix('Value error, '))}, got {short(first['input'])}"

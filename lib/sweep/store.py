@@ -22,13 +22,15 @@ LIB = Path(__file__).resolve().parents[1]
 _OURS = re.compile(r"[0-9a-f]{20}\.(json|ipynb)")  # files of the folder that a point has, and what it leaves if killed
 _LEFT = re.compile(r"\..*\.[0-9a-f]{32}\.(tmp|ipynb)")
 _FIELDS = {"key", "state", "parameters", "repeat", "numbers", "seconds", "attempts", "device", "error", "versions"}
+_FIELDS |= {"notebook"}  # the SHA-256 of what the point executed
 
 
 class Store:
     """A folder with the records of a sweep's points.
 
     ``points/KEY.json`` is a point's record and ``points/KEY.ipynb`` its executed notebook. Both are written under
-    another name and renamed, the record last: a point with a record is complete, whatever was killed meanwhile.
+    another name and renamed, the record last: a point with a record is complete, whatever was killed meanwhile. The
+    record holds the notebook's SHA-256.
 
     Parameters
     ----------
@@ -76,21 +78,34 @@ class Store:
         return lock
 
     def read(self, key: str) -> dict[str, Any] | None:
-        """Return the record of a point, ``None`` if there is none."""
+        """Return the record of a point, ``None`` if there is none.
+
+        A finished point whose notebook is missing or is not the one that was written with the record has failed.
+        """
         try:
             record = json.loads((self.points / f"{key}.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
         whole = isinstance(record, dict) and record.keys() >= _FIELDS and record["key"] == key
-        return record if whole else None
+        if not whole:
+            return None
+        if record["state"] == "finished" and _digest(self.points / f"{key}.ipynb") != record["notebook"]:
+            error = "its notebook is missing, damaged or changed since it ran"
+            record |= {"state": "failed", "numbers": {}, "error": error}
+        return record
 
-    def write(self, record: dict[str, Any], notebook: Path | None) -> None:
-        """Store the record of a point, after its notebook if there is one."""
-        if notebook is not None:
-            self._publish(notebook, self.points / f"{record['key']}.ipynb")
+    def write(self, record: dict[str, Any], notebook: Path | None) -> dict[str, Any]:
+        """Store the record of a point, after its notebook if there is one; return it with the notebook's digest."""
+        target = self.points / f"{record['key']}.ipynb"
+        record = record | {"notebook": None if notebook is None else _digest(notebook)}
+        if notebook is None:
+            target.unlink(missing_ok=True)
+        else:
+            self._publish(notebook, target)
         temporary = self.temporary(record["key"])
         temporary.write_text(json.dumps(record, indent=1, allow_nan=False) + "\n", encoding="utf-8")
         self._publish(temporary, self.points / f"{record['key']}.json")
+        return record
 
     def temporary(self, key: str, suffix: str = ".tmp") -> Path:
         """Return a name in the folder that nobody else uses."""
@@ -123,6 +138,14 @@ class Store:
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         os.replace(temporary, target)
+
+
+def _digest(path: Path) -> str | None:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return None
 
 
 def point_keys(sweep: Sweep, code: str | None = None) -> dict[str, Point]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -11,6 +12,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lib.parameters import unknown
 from lib.sweep.plain import SweepError, short
 from lib.sweep.specification import Sweep
 from lib.sweep.store import LIB, Store, point_keys
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TABLES = ("table.parquet", "table.csv")
+NOT_FINITE = "not_finite"
 _LAST = ("seconds", "attempts", "device", "error")
 
 
@@ -27,26 +30,29 @@ def collect(sweep: Sweep, store: Store) -> pd.DataFrame:
 
     Columns: ``key``, ``state``, the parameters, ``repeat``, every recorded number, ``seconds``, ``attempts``,
     ``device``, ``error``, and the versions of Python, torch, NumPy and ``lib``. Lists and mappings are JSON texts. A
-    number with the name of another column has ``recorded.`` before its name.
+    number with the name of another column has ``recorded.`` before its name. Parquet and CSV show NaN as they show a
+    number that was not recorded: where some are not finite, ``not_finite`` names them.
     """
     import pandas as pd
 
     rows, numbers = [], {}
     given = [*sweep.specification.parameters, *sweep.swept]
-    taken = {"key", "state", *given, "repeat", *_LAST}
+    taken = {"key", "state", *given, "repeat", NOT_FINITE, *_LAST}
     for key, point in point_keys(sweep).items():
         record = store.read(key)
         if record is None:
             continue
-        recorded = {f"recorded.{n}" if n in taken else n: value for n, value in record["numbers"].items()}
+        recorded = {f"recorded.{n}" if n in taken else n: float(value) for n, value in record["numbers"].items()}
         numbers |= dict.fromkeys(recorded)
+        if bad := [f"{name}={value}" for name, value in recorded.items() if not math.isfinite(value)]:
+            recorded[NOT_FINITE] = ", ".join(bad)
         row = {"key": key, "state": record["state"]} | {n: _plain(v) for n, v in point.parameters.items()}
         row |= {"repeat": point.repeat} | recorded | {name: record[name] for name in _LAST}
         rows.append(row | {f"version.{name}": value for name, value in record["versions"].items()})
     if not rows:
         return pd.DataFrame(columns=["key", "state", *given, "repeat", *_LAST])
     frame = pd.DataFrame(rows)
-    tail = [c for c in frame.columns if c in _LAST or c.startswith("version.")]
+    tail = [c for c in frame.columns if c in (NOT_FINITE, *_LAST) or c.startswith("version.")]
     head = [c for c in frame.columns if c not in numbers and c not in tail]
     return frame[head + list(numbers) + tail]
 
@@ -152,6 +158,8 @@ def plot(
 ) -> Any:
     """Draw a recorded number against a parameter: the mean over seeds and repeats, in a band from least to greatest.
 
+    Numbers that are not finite are left out, and the label of the axis says how many they were.
+
     Parameters
     ----------
     sweep, frame
@@ -184,8 +192,9 @@ def plot(
     for option, name in (("x", x), ("y", y), ("by", by)):
         if name is not None and (name not in frame or (option != "by" and not is_numeric_dtype(frame[name]))):
             numeric = [c for c in frame.columns if is_numeric_dtype(frame[c])]
-            raise SweepError(f"{option}: must be a column of numbers, one of {numeric}, got {name!r}")
-    frame = frame.dropna(subset=[x, y] if by is None else [x, y, by])
+            raise SweepError(f"{option}: {unknown('column of numbers', name, numeric)}")
+    wild = [text for text in frame.get(NOT_FINITE, []) if isinstance(text, str) and f", {y}=" in f", {text}"]
+    frame = frame.replace([math.inf, -math.inf], math.nan).dropna(subset=[x, y] if by is None else [x, y, by])
     if frame.empty:
         raise SweepError(f"y: no point that is left has {x}, {y}{f' and {by}' if by else ''}")
     for name in sweep.swept:
@@ -199,7 +208,8 @@ def plot(
             band = group.groupby(x)[y].agg(["mean", "min", "max"])
             (line,) = ax.plot(band.index, band["mean"], "o-", ms=4, label=f"{by} = {value}" if by else None)
             ax.fill_between(band.index, band["min"], band["max"], color=line.get_color(), alpha=0.2, lw=0)
-        ax.set(xlabel=x, ylabel=y, xscale=_scale("x" in log), yscale=_scale("y" in log))
+        label = f"{y} ({len(wild)} not finite)" if wild else y
+        ax.set(xlabel=x, ylabel=label, xscale=_scale("x" in log), yscale=_scale("y" in log))
         if by:
             ax.legend()
     return fig
@@ -211,7 +221,7 @@ def _select(frame: pd.DataFrame, where: dict[str, Any]) -> pd.DataFrame:
     frame = frame[frame["state"] == "finished"]
     for name, value in where.items():
         if name not in frame:
-            raise SweepError(f"where: there is no column {name!r}")
+            raise SweepError(f"where: {unknown('column', name, frame)}")
         kept = frame[frame[name].isna() if value is None else frame[name] == _plain(value)]
         if kept.empty:
             raise SweepError(f"where: no point has {name}={short(value)}; it takes {_values(frame[name])}")

@@ -65,8 +65,7 @@ def execute_point(task: Task) -> dict[str, Any]:
         if record["state"] == "finished" or attempt > task.retries:
             break
         output.unlink(missing_ok=True)
-    store.write(record, output if output.exists() else None)
-    return record
+    return store.write(record, output if output.exists() else None)
 
 
 def _attempt(task: Task, output: Path) -> dict[str, Any]:
@@ -80,7 +79,7 @@ def _attempt(task: Task, output: Path) -> dict[str, Any]:
         notebook = _execute(task, output)
         if task.code is not None and code_digest(task.notebook) != task.code:
             raise RuntimeError("the notebook or a module that it imports is not what the sweep began with")
-        numbers = read_numbers(notebook)
+        numbers = {name: v if math.isfinite(v) else str(v) for name, v in read_numbers(notebook).items()}  # as JSON may
     except PapermillExecutionError as problem:
         error = f"cell {problem.exec_count}: {problem.ename}: {_line(problem.evalue)}"
     except Exception as problem:  # a dead kernel, a time limit, a full disk: whatever it is, it belongs to the record
@@ -118,11 +117,16 @@ def _execute(task: Task, output: Path) -> Any:
 
 
 def read_numbers(notebook: Any) -> dict[str, float]:
-    """Return every number that a notebook recorded.
+    """Return every number that a notebook recorded, finite or not.
 
     For each check of each claim ``ID.check`` is the worst measured value, ``ID.check.median`` the median and
     ``ID.check.control`` the control value closest to the bound; ``ID.holds`` is 1 or 0. ``expect: WHAT`` is 1 or 0
     for an expectation. Results recorded by :func:`lib.results.record` have their own names.
+
+    Raises
+    ------
+    ValueError
+        Two numbers have one name.
     """
     from lib.evidence import MIME_TYPE as EVIDENCE
     from lib.expectations import MIME_TYPE as EXPECTATION
@@ -132,19 +136,25 @@ def read_numbers(notebook: Any) -> dict[str, float]:
     for data in (output.get("data", {}) for output in outputs):
         if results.MIME_TYPE in data:
             result = data[results.MIME_TYPE]
-            numbers[result["name"]] = float(result["value"])
+            _add(numbers, result["name"], result["value"])
         if EXPECTATION in data:
             name = f"expect: {data[EXPECTATION]['what']}"
             numbers[name] = min(numbers.get(name, 1.0), float(data[EXPECTATION]["holds"]))
         if EVIDENCE in data:
             evidence = data[EVIDENCE]
-            numbers[f"{evidence['id']}.holds"] = float(evidence["holds"])
+            _add(numbers, f"{evidence['id']}.holds", evidence["holds"])
             for check, measured in evidence["measured"].items():
                 name = f"{evidence['id']}.{check}"
-                numbers[name] = float(measured["worst"])
-                numbers[f"{name}.median"] = float(measured["median"])
-                numbers[f"{name}.control"] = float(evidence["control"][check]["worst"])
-    return {name: value for name, value in numbers.items() if math.isfinite(value)}
+                _add(numbers, name, measured["worst"])
+                _add(numbers, f"{name}.median", measured["median"])
+                _add(numbers, f"{name}.control", evidence["control"][check]["worst"])
+    return numbers
+
+
+def _add(numbers: dict[str, float], name: str, value: Any) -> None:
+    if name in numbers:
+        raise ValueError(f"the notebook records {name!r} twice; a column has one number per point")
+    numbers[name] = float(value)
 
 
 def _deadline(limit: float | None) -> Any:
