@@ -12,12 +12,13 @@ import pytest
 from lib.evidence import MIME_TYPE
 from lib.expectations import MIME_TYPE as EXPECTATION
 from lib.notebooks import KERNEL_ENVIRONMENT, STRICT
+from lib.results import MIME_TYPE as RESULT
 from tests.figures import figure_problems
 
 os.environ.update(KERNEL_ENVIRONMENT | STRICT)
 
 # A panel's numbers and run time differ between machines; its text line says whether the claim holds, and is compared.
-_NOT_COMPARED = ("text/html", MIME_TYPE, EXPECTATION)
+_NOT_COMPARED = ("text/html", MIME_TYPE, EXPECTATION, RESULT)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lib.parameters import unknown
+from lib.results import decode
 from lib.sweep.plain import SweepError, short
 from lib.sweep.specification import Sweep
 from lib.sweep.store import LIB, Store, point_keys
@@ -28,8 +29,8 @@ _LAST = ("seconds", "attempts", "device", "error")
 def collect(sweep: Sweep, store: Store) -> pd.DataFrame:
     """Return the table of all points that have run, in the order of the specification.
 
-    Columns: ``key``, ``state``, the parameters, ``repeat``, every recorded number, ``seconds``, ``attempts``,
-    ``device``, ``error``, and the versions of Python, torch, NumPy and ``lib``. Lists and mappings are JSON texts. A
+    Columns: ``key``, ``state``, the parameters, ``repeat``, every recorded number or array (as lists), ``seconds``,
+    ``attempts``, ``device``, ``error``, and the versions of Python, torch, NumPy and ``lib``. Lists and mappings are JSON texts. A
     number with the name of another column has ``recorded.`` before its name. Parquet and CSV show NaN as they show a
     number that was not recorded: where some are not finite, ``not_finite`` names them.
     """
@@ -42,9 +43,13 @@ def collect(sweep: Sweep, store: Store) -> pd.DataFrame:
         record = store.read(key)
         if record is None:
             continue
-        recorded = {f"recorded.{n}" if n in taken else n: float(value) for n, value in record["numbers"].items()}
+        recorded = {f"recorded.{n}" if n in taken else n: _column(value) for n, value in record["numbers"].items()}
         numbers |= dict.fromkeys(recorded)
-        if bad := [f"{name}={value}" for name, value in recorded.items() if not math.isfinite(value)]:
+        if bad := [
+            f"{name}={value}"
+            for name, value in recorded.items()
+            if isinstance(value, float) and not math.isfinite(value)
+        ]:
             recorded[NOT_FINITE] = ", ".join(bad)
         row = {"key": key, "state": record["state"]} | {n: _plain(v) for n, v in point.parameters.items()}
         row |= {"repeat": point.repeat} | recorded | {name: record[name] for name in _LAST}
@@ -57,12 +62,19 @@ def collect(sweep: Sweep, store: Store) -> pd.DataFrame:
     return frame[head + list(numbers) + tail]
 
 
+def _column(value: Any) -> Any:
+    """Return a result as a column holds it: a number, or lists in lists."""
+    value = decode(value)
+    return value if isinstance(value, float) else value.tolist()
+
+
 def write_table(frame: pd.DataFrame, store: Store) -> list[Path]:
-    """Write a table as Parquet and as CSV into the folder of the sweep; return both paths."""
+    """Write a table as Parquet and, without its arrays, as CSV into the folder of the sweep; return both paths."""
     store.prepare()
     parquet = io.BytesIO()
     frame.to_parquet(parquet, index=False)
-    text = frame.to_csv(index=False).encode()
+    arrays = [name for name in frame.columns if frame[name].map(lambda cell: isinstance(cell, list)).any()]
+    text = frame.drop(columns=arrays).to_csv(index=False).encode()
     return [store.replace(name, content) for name, content in zip(TABLES, (parquet.getvalue(), text), strict=True)]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import os
 import platform
 import time
@@ -79,7 +78,7 @@ def _attempt(task: Task, output: Path) -> dict[str, Any]:
         notebook = _execute(task, output)
         if task.code is not None and code_digest(task.notebook) != task.code:
             raise RuntimeError("the notebook or a module that it imports is not what the sweep began with")
-        numbers = {name: v if math.isfinite(v) else str(v) for name, v in read_numbers(notebook).items()}  # as JSON may
+        numbers = read_results(notebook)
     except PapermillExecutionError as problem:
         error = f"cell {problem.exec_count}: {problem.ename}: {_line(problem.evalue)}"
     except Exception as problem:  # a dead kernel, a time limit, a full disk: whatever it is, it belongs to the record
@@ -116,8 +115,8 @@ def _execute(task: Task, output: Path) -> Any:
                 raise
 
 
-def read_numbers(notebook: Any) -> dict[str, float]:
-    """Return every number that a notebook recorded, finite or not.
+def read_results(notebook: Any) -> dict[str, Any]:
+    """Return everything that a notebook recorded, as JSON may hold it: numbers (NaN and infinities as texts), arrays.
 
     For each check of each claim ``ID.check`` is the worst measured value, ``ID.check.median`` the median and
     ``ID.check.control`` the control value closest to the bound; ``ID.holds`` is 1 or 0. ``expect: WHAT`` is 1 or 0
@@ -126,23 +125,23 @@ def read_numbers(notebook: Any) -> dict[str, float]:
     Raises
     ------
     ValueError
-        Two numbers have one name.
+        Two results have one name.
     """
     from lib.evidence import MIME_TYPE as EVIDENCE
     from lib.expectations import MIME_TYPE as EXPECTATION
 
     outputs = [o for c in notebook["cells"] if c["cell_type"] == "code" for o in c["outputs"]]
-    numbers: dict[str, float] = {}
+    numbers: dict[str, Any] = {}
     for data in (output.get("data", {}) for output in outputs):
         if results.MIME_TYPE in data:
             result = data[results.MIME_TYPE]
             _add(numbers, result["name"], result["value"])
         if EXPECTATION in data:
             name = f"expect: {data[EXPECTATION]['what']}"
-            numbers[name] = min(numbers.get(name, 1.0), float(data[EXPECTATION]["holds"]))
+            numbers[name] = min(numbers.get(name, 1), int(data[EXPECTATION]["holds"]))
         if EVIDENCE in data:
             evidence = data[EVIDENCE]
-            _add(numbers, f"{evidence['id']}.holds", evidence["holds"])
+            _add(numbers, f"{evidence['id']}.holds", int(evidence["holds"]))
             for check, measured in evidence["measured"].items():
                 name = f"{evidence['id']}.{check}"
                 _add(numbers, name, measured["worst"])
@@ -151,10 +150,10 @@ def read_numbers(notebook: Any) -> dict[str, float]:
     return numbers
 
 
-def _add(numbers: dict[str, float], name: str, value: Any) -> None:
+def _add(numbers: dict[str, Any], name: str, value: Any) -> None:
     if name in numbers:
         raise ValueError(f"the notebook records {name!r} twice; a column has one number per point")
-    numbers[name] = float(value)
+    numbers[name] = value
 
 
 def _deadline(limit: float | None) -> Any:
