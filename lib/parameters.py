@@ -45,7 +45,7 @@ def check_parameters(namespace: Mapping[str, Any], **limits: Limit) -> None:
     if set(kinds) != set(limits):
         raise TypeError(f"limits must be given for the parameters {list(kinds)}, got them for {list(limits)}")
     for name, value in namespace.items():
-        public = not name.startswith("_") and name not in _OF_THE_KERNEL
+        public = not (name.startswith("_") or name.isupper() or name in _OF_THE_KERNEL)  # CONSTANTS are imported
         if public and name not in kinds and isinstance(value, (int, float, str, list, dict, tuple, types.NoneType)):
             raise ValueError(unknown("parameter", name, kinds))
     for name, kind in kinds.items():

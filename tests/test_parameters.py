@@ -13,7 +13,15 @@ from lib.parameters import check_parameters, check_value, independent_seeds, rea
 KINDS = {"seeds": int, "rate": float, "scale": str, "device": str}
 LIMITS = {"seeds": (1, 100), "rate": (1e-3, None), "scale": ["default", "paper"], "device": None}
 GOOD = {"seeds": 3, "rate": 0.5, "scale": "default", "device": ""}
-KERNEL = {"In": ["x"], "Out": {}, "__name__": "__main__", "_": 3, "torch": pytest, "__annotations__": KINDS}
+KERNEL = {
+    "In": ["x"],
+    "Out": {},
+    "__name__": "__main__",
+    "_": 3,
+    "torch": pytest,
+    "COLOURS": ("k",),
+    "__annotations__": KINDS,
+}
 
 
 @pytest.mark.parametrize("change", [{}, {"rate": 1}, {"seeds": 100}, {"scale": "paper"}])
