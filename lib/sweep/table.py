@@ -31,8 +31,8 @@ def collect(sweep: Sweep, store: Store) -> pd.DataFrame:
 
     Columns: ``key``, ``state``, the parameters, ``repeat``, every recorded number or array (as lists), ``seconds``,
     ``attempts``, ``device``, ``error``, and the versions of Python, torch, NumPy and ``lib``. Lists and mappings are
-    JSON texts. A number with the name of another column has ``recorded.`` before its name. Parquet and CSV show NaN as they show a
-    number that was not recorded: where some are not finite, ``not_finite`` names them.
+    JSON texts. A number with the name of another column has ``recorded.`` before its name. Parquet and CSV show NaN as
+    they show a number that was not recorded: where some are not finite, ``not_finite`` names them.
     """
     import pandas as pd
 
