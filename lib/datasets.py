@@ -100,28 +100,6 @@ def connected(adjacency: Tensor) -> Tensor:
     return (reach > 0).flatten(-2).all(-1)
 
 
-def connection_probability(nodes: int = 10, within: float = 0.5, across: float = 0.05) -> float:
-    """Return the exact probability that :func:`block_graphs` yields a connected graph.
-
-    With f(a, b) for blocks of sizes a ≥ 1 and b, summing over the component of one fixed node of the first block:
-    ``1 = Σ_{i,j} C(a−1, i−1) C(b, j) f(i, j) (1−p)^{i(a−i) + j(b−j)} (1−q)^{i(b−j) + j(a−i)}`` (after Gilbert 1959).
-    """
-    p, q = 1 - check_float("within", within, 0.0, 1.0), 1 - check_float("across", across, 0.0, 1.0)
-    half, f = check_int("nodes", nodes, minimum=2) // 2, {}
-    for a in range(1, half + 1):
-        for b in range(half + 1):
-            smaller = [(i, j) for i in range(1, a + 1) for j in range(b + 1) if (i, j) != (a, b)]
-            f[a, b] = 1.0 - sum(
-                math.comb(a - 1, i - 1)
-                * math.comb(b, j)
-                * f[i, j]
-                * p ** (i * (a - i) + j * (b - j))
-                * q ** (i * (b - j) + j * (a - i))
-                for i, j in smaller
-            )
-    return f[half, half]
-
-
 def polygon_coverage(corners: Tensor, size: int, oversampling: int = 8) -> Tensor:
     """Return how much of every pixel of the square [−1, 1]² a convex polygon covers.
 

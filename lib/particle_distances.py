@@ -1,14 +1,12 @@
 """How far apart two clouds of particles are: Wasserstein-2 and its scale-free form.
 
 Clouds are tensors of shape ``(..., n, d)`` with equal masses 1/n. Exact values come from the assignment solver of SciPy
-(equal sizes) or the network simplex of POT; for clouds too large for these, Sinkhorn potentials give bounds on both
-sides.
+(equal sizes) or the network simplex of POT.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import ot
@@ -17,9 +15,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 from torch import Tensor
 
-from lib.checks import check_callable, check_float, check_int, check_tensor
-
-EXACT_UP_TO = 6000  # particles in the smaller cloud
+from lib.checks import check_callable, check_int, check_tensor
 
 
 def squared_w2(a: Tensor, b: Tensor) -> Tensor:
@@ -70,78 +66,6 @@ def projection_rmd2(particles: Tensor, projector: Tensor) -> Tensor:
     image = particles @ p.to(particles).mT
     gap = (particles - image).square().sum(-1).mean(-1)
     return _relative(gap.double().cpu(), particles, image)
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A value with a guaranteed error.
-
-    Attributes
-    ----------
-    value : float
-        The value.
-    error : float
-        The true value lies in [value − error, value + error]; 0 where it is exact up to rounding.
-    """
-
-    value: float
-    error: float
-
-
-def estimate_rmd2(a: Tensor, b: Tensor, exact_up_to: int = EXACT_UP_TO, regularisation: float = 1e-3) -> Estimate:
-    """Return RMD² of one pair: exact up to a size, beyond it the middle of the bounds of :func:`squared_w2_bounds`.
-
-    Parameters
-    ----------
-    a, b
-        Clouds, shapes ``(n, d)`` and ``(m, d)``.
-    exact_up_to
-        Largest size of the smaller cloud that is solved exactly.
-    regularisation
-        As for :func:`squared_w2_bounds`.
-    """
-    check_int("exact_up_to", exact_up_to, minimum=0)
-    if _pairs(a, b)[1]:
-        raise ValueError(f"estimate_rmd2 takes one pair of clouds, got shapes {tuple(a.shape)} and {tuple(b.shape)}")
-    if min(a.shape[-2], b.shape[-2]) <= exact_up_to:
-        return Estimate(float(rmd2(a, b)), 0.0)
-    bounds = torch.tensor(squared_w2_bounds(a, b, regularisation), dtype=torch.float64)
-    low, high = _relative(bounds, a[None], b[None]).tolist()
-    return Estimate((low + high) / 2, (high - low) / 2)
-
-
-def squared_w2_bounds(a: Tensor, b: Tensor, regularisation: float = 1e-3, iterations: int = 100) -> tuple[float, float]:
-    """Return a lower and an upper bound of W2² of one pair from entropic transport.
-
-    Sinkhorn's potential f, made feasible by g(y) = min_x ‖x − y‖² − f(x), gives the lower bound E f + E g by duality.
-    Sinkhorn's plan, rounded to the exact masses (Altschuler, Weed, Rigollet 2017, Algorithm 2), costs the upper bound.
-
-    Parameters
-    ----------
-    a, b
-        Clouds, shapes ``(n, d)`` and ``(m, d)``.
-    regularisation
-        Weight of the entropy relative to the mean cost; reached from 1 by factors of about 3.
-    iterations
-        Sinkhorn steps for each weight. However few, the bounds hold.
-    """
-    check_float("regularisation", regularisation, minimum=1e-6, maximum=1.0)
-    check_int("iterations", iterations)
-    pairs, shape = _pairs(a, b)
-    if shape:
-        raise ValueError(f"squared_w2_bounds takes one pair of clouds, got batch axes {tuple(shape)}")
-    cost = torch.from_numpy(cdist(*pairs[0], "sqeuclidean"))
-    n, m = cost.shape
-    f, unit = torch.zeros(n, 1, dtype=torch.float64), float(cost.mean())
-    if unit == 0:  # all points of both clouds at one place
-        return 0.0, 0.0
-    for weight in np.geomspace(1.0, regularisation, 1 + int(np.ceil(-np.log(regularisation) / np.log(3.0)))):
-        eps = weight * unit
-        for _ in range(iterations):
-            g = -eps * torch.logsumexp((f - cost) / eps, 0, keepdim=True) + eps * np.log(n)
-            f = -eps * torch.logsumexp((g - cost) / eps, 1, keepdim=True) + eps * np.log(m)
-    lower = float(f.mean() + (cost - f).amin(0).mean())
-    return lower, float((_round((((f + g - cost) / eps).exp() / (n * m))) * cost).sum())
 
 
 def sample_floor(
@@ -199,16 +123,6 @@ def _exact(x: np.ndarray, y: np.ndarray) -> float:
         rows, columns = linear_sum_assignment(cost)
         return float(cost[rows, columns].mean())
     return float(ot.emd2(ot.unif(len(x)), ot.unif(len(y)), cost, numItermax=100_000_000))
-
-
-def _round(plan: Tensor) -> Tensor:
-    """Return a coupling of the uniform measures near a nonnegative matrix."""
-    n, m = plan.shape
-    plan = plan * (1 / n / plan.sum(1, keepdim=True)).clamp(max=1)
-    plan = plan * (1 / m / plan.sum(0, keepdim=True)).clamp(max=1)
-    rows, columns = 1 / n - plan.sum(1, keepdim=True), 1 / m - plan.sum(0, keepdim=True)
-    missing = rows.sum()
-    return plan + rows * columns / missing if missing > 0 else plan
 
 
 def _relative(w: Tensor, a: Tensor, b: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import itertools
 import math
 import os
 import urllib.error
@@ -18,8 +19,6 @@ from lib.datasets import (
     RemoteFile,
     block_graphs,
     cache_directory,
-    connected,
-    connection_probability,
     mnist_test,
     polygon_coverage,
     read_verified,
@@ -40,6 +39,22 @@ def test_graphs_are_simple_and_labels_true() -> None:
         assert int((torch.linalg.eigvalsh(laplacian) < 1e-9).sum() == 1) == int(label)
 
 
+def connection_probability(nodes: int, within: float, across: float) -> float:
+    """Sum over the component of one fixed node (after Gilbert 1959); f(a, b): blocks of a ≥ 1 and b nodes joined."""
+    p, q, half, f = 1 - within, 1 - across, nodes // 2, {}
+    for a, b in itertools.product(range(1, half + 1), range(half + 1)):
+        smaller = [(i, j) for i in range(1, a + 1) for j in range(b + 1) if (i, j) != (a, b)]
+        f[a, b] = 1.0 - sum(
+            math.comb(a - 1, i - 1)
+            * math.comb(b, j)
+            * f[i, j]
+            * p ** (i * (a - i) + j * (b - j))
+            * q ** (i * (b - j) + j * (a - i))
+            for i, j in smaller
+        )
+    return f[half, half]
+
+
 @pytest.mark.parametrize(("nodes", "within", "across"), [(10, 0.5, 0.05), (6, 0.5, 0.2)])
 def test_graphs_follow_the_stated_law(nodes: int, within: float, across: float) -> None:
     """Edge density and share of connected graphs, each against its exact value within four standard errors."""
@@ -52,20 +67,6 @@ def test_graphs_follow_the_stated_law(nodes: int, within: float, across: float) 
     density = (inside * within + half**2 * across) / pairs
     variance = (inside * within * (1 - within) + half**2 * across * (1 - across)) / pairs**2
     assert abs(float(x.sum((1, 2)).mean()) / 2 / pairs - density) < 4 * math.sqrt(variance / count)
-
-
-def test_connection_probability_by_enumeration() -> None:
-    """All 64 graphs on four nodes, in blocks of two."""
-    p, q, total = 0.3, 0.2, 0.0
-    edges = [(i, j) for i in range(4) for j in range(i + 1, 4)]
-    for code in range(64):
-        a, weight = torch.zeros(4, 4, dtype=torch.bool), 1.0
-        for k, (i, j) in enumerate(edges):
-            present, chance = bool(code >> k & 1), p if i // 2 == j // 2 else q
-            a[i, j] = a[j, i] = present
-            weight *= chance if present else 1 - chance
-        total += weight * float(connected(a))
-    assert math.isclose(connection_probability(4, p, q), total, rel_tol=1e-12)
 
 
 def test_blocks_are_hidden() -> None:
@@ -94,20 +95,6 @@ def test_seeds_repeat_and_differ() -> None:
 def test_graphs_refuse(arguments: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         block_graphs(**arguments)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
-        ({"within": math.nan}, ValueError, "within must be a finite number"),
-        ({"across": -1.0}, ValueError, r"across must be a finite number in \[0.0, 1.0\]"),
-        ({"nodes": 0}, ValueError, "nodes must be at least 2"),
-        ({"nodes": "10"}, TypeError, "nodes must be an integer"),
-    ],
-)
-def test_the_connection_probability_refuses(arguments: dict, error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
-        connection_probability(**arguments)
 
 
 # --- shapes ----------------------------------------------------------------------------------------------------------

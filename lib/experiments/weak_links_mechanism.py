@@ -17,7 +17,7 @@ from torch import Tensor
 
 from lib.checks import check_int, seeded
 from lib.gans.mixtures import squash
-from lib.gans.objectives import gaussian_kernel, objective
+from lib.gans.objectives import objective
 from lib.gans.plane_games import Game
 from lib.gans.plane_players import Averaged, Network, group_matrices, noise_representation
 
@@ -57,28 +57,6 @@ def gradient_gap(game: Game, count: int = 64, closed: bool = True, seed: int = 0
         return torch.stack([loss(points @ m.mT) for m in matrices]).mean(0)
 
     return _gap(game, loss, symmetric, count, closed, seed)
-
-
-def mmd_gradient_gap(game: Game, count: int = 64, closed: bool = True, seed: int = 0) -> Tensor:
-    """Return the same for the MMD to the training points, with a plain kernel and with its average over the group.
-
-    ``MMD²_k(Q_n, P) = MMD²_{k^Σ}(Q_n, P) + c`` for invariant P, where c, the squared length of the part of the mean
-    embedding of Q_n that the group moves, does not depend on the generator. Arguments and result as in
-    :func:`gradient_gap`.
-    """
-    matrices, kernel = group_matrices(game.target.representation), gaussian_kernel()
-    data = _data(game)
-
-    def plain(points: Tensor) -> Tensor:
-        return kernel(points, points).mean((1, 2)) - 2 * kernel(points, data).mean((1, 2))
-
-    def invariant(points: Tensor) -> Tensor:
-        turned = [points @ m.mT for m in matrices]
-        return torch.stack([(kernel(t, points).mean((1, 2)) - 2 * kernel(t, data).mean((1, 2))) for t in turned]).mean(
-            0
-        )
-
-    return _gap(game, plain, invariant, count, closed, seed)
 
 
 def _data(game: Game) -> Tensor:

@@ -7,21 +7,14 @@ the features of :mod:`lib.images.features`, which know the orientation, and is n
 
 from __future__ import annotations
 
-import importlib
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from lib.actions import pixels
 from lib.checks import check_instance, check_int, check_tensor
-from lib.groups import FiniteGroup
 from lib.images.features import FeatureClassifier
-from lib.images.sets import check_images
-from lib.quotient import Isometries, linear
-from lib.representations import DirectSum
 
 
 @dataclass(frozen=True)
@@ -135,8 +128,8 @@ def frechet_bias(law: Moments, size: int) -> Tensor:
 def coverage(real: Tensor, fake: Tensor, neighbours: int = 5) -> Tensor:
     """Return the share of real points that have a generated one nearby (Naeem et al. 2020).
 
-    Nearby means: no farther than the k-th nearest *other* real point. For two samples of one law the expectation is
-    :func:`expected_coverage`, whatever the law.
+    Nearby means: no farther than the k-th nearest *other* real point. For two samples of one law the expectation does
+    not depend on the law.
 
     Parameters
     ----------
@@ -158,18 +151,6 @@ def coverage(real: Tensor, fake: Tensor, neighbours: int = 5) -> Tensor:
     radius = torch.cdist(x, x, compute_mode=exact).kthvalue(neighbours + 1, dim=-1).values
     nearest = torch.cdist(x, y, compute_mode=exact).amin(-1)
     return (nearest <= radius).double().mean(-1)
-
-
-def expected_coverage(real: int, fake: int, neighbours: int = 5) -> float:
-    """Return the expected coverage when n real and m generated points have one continuous law.
-
-    A real point is missed if its k nearest points among the n + m − 1 others are all real:
-    ``1 − Π_{i<k} (n − 1 − i) / (n + m − 1 − i)`` (ibid., Lemma 2).
-    """
-    check_int("neighbours", neighbours)
-    check_int("real", real, minimum=neighbours + 1)
-    check_int("fake", fake)
-    return 1 - math.prod((real - 1 - i) / (real + fake - 1 - i) for i in range(neighbours))
 
 
 @dataclass(frozen=True)
@@ -242,57 +223,6 @@ def score_images(classifier: FeatureClassifier, real: Tensor, fake: Tensor, neig
         spread(seen.classes, classifier.classes),
         spread(seen.orientations, classifier.orientations),
     )
-
-
-def image_action(group: FiniteGroup, size: int, channels: int = 1) -> Isometries:
-    """Return ``Cyclic(4)`` or ``Dihedral(4)`` on flattened images, to use with the distances of :mod:`lib.divergences`.
-
-    Parameters
-    ----------
-    group
-        The group, as in :func:`lib.actions.pixels`.
-    size
-        Pixels per side.
-    channels
-        Number of channels; all are moved alike. Use with ``images.flatten(-3)``.
-    """
-    one = pixels(group, size)
-    return linear(one if check_int("channels", channels) == 1 else DirectSum(*[one] * channels))
-
-
-def inception_features(weights: str | None = None) -> Callable[[Tensor], Tensor]:
-    """Return the 2048 features of the usual Fréchet inception distance, as a function of images in [−1, 1].
-
-    They come from torch-fidelity (Obukhov et al. 2020), an optional package, which downloads its weights on first use.
-    With 2048 dimensions a stable distance takes tens of thousands of images; this is for full-scale runs only.
-
-    Parameters
-    ----------
-    weights
-        Path of a file of weights; by default torch-fidelity fetches them.
-
-    Raises
-    ------
-    ModuleNotFoundError
-        torch-fidelity is not installed.
-    """
-    try:
-        module = importlib.import_module("torch_fidelity.feature_extractor_inceptionv3")
-    except ModuleNotFoundError:
-        raise ModuleNotFoundError(
-            "Inception features need the optional package torch-fidelity: pip install torch-fidelity. The book's own "
-            "features (lib.images.features) need nothing"
-        ) from None
-    extractor = module.FeatureExtractorInceptionV3("book", ["2048"], feature_extractor_weights_path=weights)
-
-    def features(images: Tensor) -> Tensor:
-        check_images("images", images)
-        flat = images.flatten(0, -4)
-        colours = flat.expand(-1, 3, -1, -1) if flat.shape[1] == 1 else flat
-        bytes_ = ((colours + 1) * 127.5).round().clamp(0, 255).to(torch.uint8)
-        return torch.cat([extractor(part)[0] for part in bytes_.split(64)]).double().unflatten(0, images.shape[:-3])
-
-    return features
 
 
 def _check_features(name: str, x: Tensor, least: int) -> Tensor:
