@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from lib.claims import Claim, load_claims, load_finished_chapters
 from lib.evidence import MIME_TYPE, panel_html, record_holds
 from lib.expectations import MIME_TYPE as EXPECTATION
@@ -22,6 +24,7 @@ from lib.seed_tables import OtherSeeds, read_other_seeds
 
 BOOK = Path(__file__).resolve().parent.parent / "book"
 RESULTS = BOOK.parent / "data" / "results"
+BoundDates = dict[tuple[str, str], tuple[str, str]]
 
 
 @dataclass(frozen=True)
@@ -75,12 +78,39 @@ def expectation_problems(path: Path) -> list[str]:
 
 def last_commit(path: Path) -> str | None:
     """Return the short name of the last commit that changed a file, ``None`` without git or before the first."""
-    command = ["git", "log", "-1", "--format=%h", "--", path.name]
     try:
-        answer = subprocess.run(command, cwd=path.parent, capture_output=True, text=True, check=True)
+        return _git(["git", "log", "-1", "--format=%h", "--", path.name], path).strip() or None
     except (OSError, subprocess.CalledProcessError):
         return None
-    return answer.stdout.strip() or None
+
+
+def bound_dates(register: Path) -> BoundDates:
+    """Return, for every claim and check, the commit and the day at which its relation or bound was last changed.
+
+    Read from the history of the register: what the bound is, and since when, can be compared with the day of a run.
+    Without git, or in a checkout without history, the result is empty.
+    """
+    log = ["git", "log", "--format=%h %ad", "--date=short", "--", register.name]
+    found: BoundDates = {}
+    try:
+        history = [line.split() for line in _git(log, register).splitlines()]
+        later = {(c.id, n): (k.relation, k.bound) for c in load_claims(register).values() for n, k in c.checks.items()}
+        for commit, date in history:  # from the newest back: a bound stands since the oldest version that has it
+            content = yaml.load(_git(["git", "show", f"{commit}:./{register.name}"], register), yaml.CSafeLoader)
+            bounds = {
+                (row["id"], name): (check["relation"], float(check["bound"]))
+                for row in content["claims"]
+                for name, check in (row.get("checks") or {}).items()
+            }
+            later = {key: bound for key, bound in later.items() if bounds.get(key) == bound}
+            found |= dict.fromkeys(later, (commit, date))
+    except (OSError, subprocess.CalledProcessError):
+        return {}
+    return found
+
+
+def _git(command: list[str], path: Path) -> str:
+    return subprocess.run(command, cwd=path.parent, capture_output=True, text=True, check=True).stdout
 
 
 def collect(notebooks: Iterable[Path], claims: dict[str, Claim], results: Path | None = None) -> list[Row]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
+import os
+import re
 import shutil
 import subprocess
 import sys
@@ -21,7 +23,7 @@ from lib.claims import Check
 from lib.evidence import MIME_TYPE, evaluate, load_claims, load_finished_chapters
 from lib.expectations import MIME_TYPE as EXPECTATION
 from lib.expectations import expectation_html
-from lib.ledger import collect, count_line, expectation_problems, problems, read_records
+from lib.ledger import bound_dates, collect, count_line, expectation_problems, problems, read_records
 from lib.seed_tables import OtherSeeds, read_seed_tables
 from symmetry import link_back
 
@@ -170,6 +172,28 @@ def test_room(relation: str, bound: float, enough: float, short: float) -> None:
     assert [o.room(check) for o in others] == [True, False]
 
 
+def test_since_when_a_bound_stands(tmp_path: Path) -> None:
+    """A bound is as old as the oldest version of the register from which on it never changed."""
+    assert bound_dates(register(tmp_path)) == {}
+    versions = [REGISTER.replace("1.0e-6", "1.0e-6" if k in (0, 2, 3) else "1.0e-5") for k in range(4)]
+    versions[3] = versions[3].replace("A toy", "Another title")
+    identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    for day, text in enumerate(versions, start=1):
+        register(tmp_path, text)
+        subprocess.run(["git", "add", "claims.yml"], cwd=tmp_path, check=True)
+        when = {"GIT_AUTHOR_DATE": f"2026-01-0{day}T12:00:00", "GIT_COMMITTER_DATE": f"2026-01-0{day}T12:00:00"}
+        command = ["git", *identity, "commit", "-qm", "x"]
+        subprocess.run(command, cwd=tmp_path, check=True, env=os.environ | when)
+    ((commit, date),) = bound_dates(tmp_path / "claims.yml").values()
+    assert date == "2026-01-03"
+    row = rows(tmp_path, evidence_output(tmp_path))[0]
+    card = claim_markdown(row, (), bound_dates(tmp_path / "claims.yml"))
+    assert f"*Bound unchanged since* 2026-01-03 (commit `{commit}`)." in card
+    register(tmp_path, REGISTER.replace("1.0e-6", "2.0e-6"))  # changed and not committed yet
+    assert bound_dates(tmp_path / "claims.yml") == {}
+
+
 def test_unknown_claims_are_refused(tmp_path: Path) -> None:
     output = evidence_output(tmp_path)
     output["data"][MIME_TYPE]["id"] = "T9"
@@ -234,10 +258,16 @@ def test_figures_and_panels_get_their_own_cells(tmp_path: Path) -> None:
 
 
 def build(folder: Path) -> subprocess.CompletedProcess:
-    (folder / "conf.py").write_text(CONFIGURATION)
-    (folder / "index.md").write_text("# Toy\n\n```{toctree}\nideas\nledger\n```\n")
-    (folder / "ledger.md").write_text("# Ledger\n\nSee {claim}`T1`.\n\n```{ledger}\n```\n")
-    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-E", ".", "_build"]
+    book = folder / "book"
+    for part in ("book", "tests"):
+        (folder / part).mkdir()
+    for path in (folder / "claims.yml", *folder.glob("*.ipynb")):
+        shutil.copy(path, book)
+    (folder / "tests" / "test_ledger.py").write_text("def test_states() -> None:\n    assert 1 < 2\n")
+    (book / "conf.py").write_text(CONFIGURATION)
+    (book / "index.md").write_text("# Toy\n\n```{toctree}\nideas\nledger\n```\n")
+    (book / "ledger.md").write_text("# Ledger\n\nSee {claim}`T1`.\n\n```{ledger}\n```\n")
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-E", "book", "_build"]
     environment = {"PYTHONPATH": f"{ROOT}:{ROOT / 'book' / '_ext'}", "PATH": str(Path(shutil.which("git")).parent)}
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, env=environment)
 
@@ -254,6 +284,10 @@ def test_the_build_accepts_a_good_book(tmp_path: Path) -> None:
     assert f'alt="{dot["alt"]}"' in page
     assert 'href="ledger.html#claim-t1"' in page
     assert "Figure." not in page
+    assert 'href="_tests/test_ledger.html#test_states"' in page
+    source = (tmp_path / "_build" / "_tests" / "test_ledger.html").read_text()
+    assert '<span id="test_states"></span>' in source
+    assert re.sub("<.*?>", "", source).count("assert 1 &lt; 2") == 1
     assert 'href="ideas.html#evidence-t1"' in (tmp_path / "_build" / "ledger.html").read_text()
 
 

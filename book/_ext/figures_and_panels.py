@@ -78,7 +78,8 @@ def _add_panel(cells: list[dict[str, Any]], output: dict[str, Any], anchored: se
         anchored.add(record["id"])
         html = html.replace("<div ", f"<div id='evidence-{record['id'].lower()}' ", 1)
     cells[-1]["outputs"] = [output | {"data": {"text/html": html, "text/plain": output["data"]["text/plain"]}}]
-    links = f"Ledger: {{claim}}`{record['id']}`. Function: {{py:obj}}`{record['function']}`. Test: `{record['test']}`."
+    links = f"Ledger: {{claim}}`{record['id']}`. Function: {{py:obj}}`{record['function']}`. "
+    links += f"Test: {{test}}`{record['test']}`."
     source = f"```{{div}} evidence-links\n{links}\n```\n"
     cells.append(
         {"cell_type": "markdown", "id": f"links-{len(anchored)}-{len(cells)}", "metadata": {}, "source": source}

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 
 from lib.claims import SIGNS
-from lib.ledger import Record, Row, count_line
+from lib.ledger import BoundDates, Record, Row, count_line
 from lib.seed_tables import SeedTable
 
 _HEADER = ("check", "measured (worst)", "median", "spread", "values", "bound", "broken control (closest)")
@@ -31,8 +31,8 @@ def overview_markdown(rows: Sequence[Row], sections: dict[str, str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def claim_markdown(row: Row, documents: Collection[str]) -> str:
-    """Return the card of one claim."""
+def claim_markdown(row: Row, documents: Collection[str], dates: BoundDates | None = None) -> str:
+    """Return the card of one claim; ``dates`` says since when its bounds stand."""
     claim = row.claim
     star = " ★ beyond the sources" if claim.beyond_sources else ""
     where = f"{{doc}}`{claim.chapter}`" if claim.chapter in documents else f"`{claim.chapter}`, not written yet"
@@ -43,6 +43,10 @@ def claim_markdown(row: Row, documents: Collection[str]) -> str:
         lines.append(f"*Bounds:* {'; '.join(bounds)}.")
     for record in row.records:
         lines += ["", *_table(row, record), "", _provenance(record, claim.id), ""]
+    since = sorted({date for name in claim.checks if (date := (dates or {}).get((claim.id, name)))}, key=lambda d: d[1])
+    if since:
+        stands = " and ".join(f"{date} (commit `{commit}`)" for commit, date in since)
+        lines += ["", f"*{'Bound' if len(claim.checks) == 1 else 'Bounds'} unchanged since* {stands}.", ""]
     if row.others:
         lines += ["", _other_seeds(row), ""]
     return "\n".join(lines) + "\n"
@@ -126,7 +130,7 @@ def _provenance(record: Record, claim_id: str) -> str:
     parts += [content["device"], content["dtype"]]
     parts += [f"commit `{record.commit}`"] if record.commit else []
     link = f"{{evidence}}`{claim_id} {record.chapter}`"
-    return f"{', '.join(parts)}; {link}; {{py:obj}}`{content['function']}`; `{content['test']}`"
+    return f"{', '.join(parts)}; {link}; {{py:obj}}`{content['function']}`; {{test}}`{content['test']}`"
 
 
 def _letters(row: Row) -> str:

@@ -24,7 +24,7 @@ from external_names import resolve_external
 from figures_and_panels import prepare_notebook
 from ledger_page import claim_markdown, group_by_section, overview_markdown, seeds_markdown
 from lib.claims import load_claims, load_finished_chapters, load_sections
-from lib.ledger import Row, collect, expectation_problems, problems
+from lib.ledger import BoundDates, Row, bound_dates, collect, expectation_problems, problems
 from lib.seed_tables import read_seed_tables
 
 logger = logging.getLogger(__name__)
@@ -54,6 +54,7 @@ class Ledger(SphinxDirective):
         results = source.parent / "data" / "results"
         tables = read_seed_tables(results)
         rows = collect(notebooks, load_claims(register), results)
+        dates = bound_dates(register)
         messages = problems(rows, load_finished_chapters(register))
         for message in messages + [message for path in notebooks for message in expectation_problems(path)]:
             logger.warning(message, location=(self.env.docname, self.lineno), type="symmetry", subtype="ledger")
@@ -62,7 +63,7 @@ class Ledger(SphinxDirective):
         if tables:
             result.append(self._other_seeds(seeds_markdown(rows, tables, self.env.found_docs)))
         for letter, title, members in group_by_section(rows, sections):
-            result.append(self._section(letter, title, members))
+            result.append(self._section(letter, title, members, dates))
         return result
 
     def _other_seeds(self, markdown: str) -> nodes.section:
@@ -73,14 +74,14 @@ class Ledger(SphinxDirective):
         section += self._parse(markdown)
         return section
 
-    def _section(self, letter: str, title: str, rows: list[Row]) -> nodes.section:
+    def _section(self, letter: str, title: str, rows: list[Row], dates: BoundDates) -> nodes.section:
         section = nodes.section(ids=[f"claims-{letter.lower()}"], names=[f"claims-{letter.lower()}"])
         section += nodes.title("", title)
         self.state.document.note_explicit_target(section, section)
         for row in rows:
             card = nodes.container(classes=["claim", f"claim-{row.state}"])
             card["ids"] = [f"claim-{row.claim.id.lower()}"]
-            card += self._parse(claim_markdown(row, self.env.found_docs))
+            card += self._parse(claim_markdown(row, self.env.found_docs, dates))
             section += card
         return section
 
@@ -213,6 +214,7 @@ def shorten_model_signature(
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register the extension."""
     app.setup_extension("sphinx.ext.autodoc")
+    app.setup_extension("test_sources")
     app.add_directive("api", Api)
     app.add_directive("ledger", Ledger)
     app.add_role("claim", ClaimLink())

@@ -1,0 +1,79 @@
+"""The tests, readable in the book: one page per file, an anchor per test, and links from the panels to them.
+
+``sphinx.ext.viewcode`` does the same for the package.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import PythonLexer
+from sphinx.application import Sphinx
+from sphinx.util import logging
+from sphinx.util.docutils import SphinxRole
+
+logger = logging.getLogger(__name__)
+_FOLDER = "_tests"
+
+
+class TestLink(SphinxRole):
+    """``{test}`tests/test_haar.py::test_projection``` links to the source of a test."""
+
+    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        """Return the link; a test that does not exist is a warning."""
+        file, _, name = self.text.split("[")[0].partition("::")
+        path = Path(self.env.srcdir).parent / file
+        anchor = name.replace("::", ".")
+        if not path.is_file() or anchor not in _places(path):
+            logger.warning(f"unknown test {self.text!r}", location=self.get_location(), type="symmetry", subtype="test")
+            return [nodes.literal("", self.text)], []
+        depth = "../" * self.env.docname.count("/")
+        link = nodes.reference("", "", internal=True, refuri=f"{depth}{_FOLDER}/{path.stem}.html#{anchor}")
+        link += nodes.literal("", f"{path.name}::{name}")
+        return [link], []
+
+
+@cache
+def _places(path: Path) -> dict[str, int]:
+    """Return the line of every function and class of a file, by its dotted name."""
+    found: dict[str, int] = {}
+
+    def walk(body: list[ast.stmt], prefix: str) -> None:
+        for node in body:
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+                found[prefix + node.name] = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+                if isinstance(node, ast.ClassDef):
+                    walk(node.body, f"{prefix}{node.name}.")
+
+    walk(ast.parse(path.read_text(encoding="utf-8")).body, "")
+    return found
+
+
+def test_pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
+    """Yield a page for every file with tests."""
+    if app.builder.format != "html":
+        return
+    for path in sorted((Path(app.srcdir).parent / "tests").glob("test_*.py")):
+        anchors = {line: name for name, line in _places(path).items()}
+        code = highlight(path.read_text(encoding="utf-8"), PythonLexer(stripnl=False), HtmlFormatter(nowrap=True))
+        lines = [
+            f'<span id="{escape(anchors[number])}"></span>{line}' if number in anchors else line
+            for number, line in enumerate(code.splitlines(), start=1)
+        ]
+        body = f'<h1>{path.name}</h1><div class="highlight"><pre>' + "\n".join(lines) + "</pre></div>"
+        yield f"{_FOLDER}/{path.stem}", {"title": path.name, "body": body, "parents": []}, "page.html"
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Register the role and the pages."""
+    app.add_role("test", TestLink())
+    app.connect("html-collect-pages", test_pages)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
