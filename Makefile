@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help book test lint lab execute bench constraints clean
+.PHONY: help book test lint lab execute seeds bench constraints clean
 
 help:  ## say what can be made
 	@echo "Symmetry, Measured. Targets:"
@@ -41,6 +41,12 @@ lab: $(STAMP)  ## open the book's notebooks in JupyterLab
 
 execute: $(STAMP)  ## run the notebooks and refresh their stored outputs (NAMES="haar_projections" for some)
 	$(BIN)/python -m lib.notebooks execute $(NAMES)
+
+seeds: $(STAMP)  ## run the chapters at ten other seeds and store how their claims fared (NAMES="ensembles" for some)
+	@for name in $(or $(NAMES),$(basename $(notdir $(wildcard sweeps/seeds/*.yml)))); do \
+	  $(BIN)/python -m lib.sweep run sweeps/seeds/$$name.yml -o sweep-results/seeds/$$name && \
+	  $(BIN)/python -m lib.sweep store sweeps/seeds/$$name.yml -o sweep-results/seeds/$$name \
+	    --to data/results/$$name/seeds.parquet || exit 1; done
 
 bench: $(STAMP)  ## run the side-by-side timings
 	$(BIN)/python -m benchmarks
