@@ -1,26 +1,45 @@
 # Two commands matter: `make book` and `make test`. Both set up .venv first, pinned by constraints.txt.
+# PYTHON=python3.12 and TORCH=cpu choose what is set up. They are remembered; another choice sets up anew.
 
-PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+PACKAGES := -c constraints.txt -e '.[book,sweep,test]'
+EXTRAS := --extra book --extra sweep --extra test
 STAMP := $(VENV)/.installed
+# An empty stamp is of the time before the choices: that set-up is updated in place.
+DONE := $(shell test -f $(STAMP) && { grep . $(STAMP) || echo python3; })
+PYTHON ?= $(or $(word 1,$(DONE)),python3)
+TORCH ?= $(word 2,$(DONE))
+ifneq ($(strip $(PYTHON) $(TORCH)),$(strip $(DONE)))
+.PHONY: $(STAMP)
+CLEAR := --clear
+endif
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help book test lint lab execute seeds bench constraints clean
+.PHONY: help book test lint lab execute seeds bench resolve constraints clean
 
 help:  ## say what can be made
 	@echo "Symmetry, Measured. Targets:"
 	@sed -n 's/^\([a-z]*\):.*## /  make \1|/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-20s %s\n", $$1, $$2}'
-	@echo "Set PYTHON=python3.12 to choose the interpreter (3.11 or newer)."
+	@echo "PYTHON=python3.12 chooses the interpreter (3.11 or newer), TORCH=cpu the PyTorch without GPU libraries."
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo "Python 3.11 or newer is needed, and '$(PYTHON)' is not: $$($(PYTHON) --version 2>&1)." >&2; \
 	  echo "Name another one: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt -e '.[book,sweep,test]'
-	@touch $@
+	$(PYTHON) -m venv $(CLEAR) $(VENV)
+	@# uv is the faster one. Where pip is told its own places to install from, pip stays: uv would not know them.
+	@UV=$$(command -v uv) || { [ -z "$(TORCH)" ] && $(PIP) config list | grep -E 'index|find-links' >/dev/null; } \
+	  || { $(PIP) install -c constraints.txt uv && UV=$(BIN)/uv; } || echo "uv cannot be installed here."; \
+	echo "Installing what constraints.txt pins: some minutes, of which the last, for bytecode, shows nothing new."; \
+	if [ "$$UV" ]; then "$$UV" pip install --python $(BIN)/python --compile-bytecode $(TORCH:%=--torch-backend=%) $(PACKAGES); \
+	else [ -z "$(TORCH)" ] && $(PIP) install $(PACKAGES); fi || { \
+	  echo "The packages are not installed; the reason stands above. The same command tries again." >&2; \
+	  [ -z "$(TORCH)" ] || echo "TORCH=$(TORCH) needs uv and PyTorch's own index. To do without: make TORCH= $(MAKECMDGOALS)" >&2; \
+	  exit 1; }
+	@echo $(PYTHON) $(TORCH) > $@
 
 book: $(STAMP)  ## build the book as HTML, warnings being errors
 	PYTHONPATH=. $(BIN)/jupyter-book build book -W --keep-going -n --all
@@ -51,13 +70,16 @@ seeds: $(STAMP)  ## run the chapters at ten other seeds and store how their clai
 bench: $(STAMP)  ## run the side-by-side timings
 	$(BIN)/python -m benchmarks
 
-constraints:
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --disable-pip-version-check -q -e '.[book,sweep,test]'
-	head -n 3 constraints.txt > constraints.new
-	$(BIN)/python -m pip freeze --exclude-editable | sed 's/+cpu$$//; s/+cu[0-9]*$$//' | grep -v ' @ ' >> constraints.new
-	mv constraints.new constraints.txt
-	touch $(STAMP)
+# The first release of each Python, and Debian 12's. PyTorch's packages need macOS 14.
+resolve: $(STAMP)  ## check that the pins have ready-made packages for every Python and system
+	@for python in 3.11.0 3.11.2 3.12.0 3.13.0; do for system in linux macos windows; do \
+	  echo "Python $$python on $$system"; \
+	  MACOSX_DEPLOYMENT_TARGET=14.0 $(BIN)/uv pip compile -q --python-version $$python --python-platform $$system \
+	    --only-binary :all: -c constraints.txt $(EXTRAS) pyproject.toml >/dev/null || exit 1; done; done
+
+constraints: $(STAMP)  ## pin anew after a change of pyproject.toml, for every Python from 3.11.0 on; pins that fit stay
+	$(BIN)/uv pip compile -q --universal --python-version 3.11.0 --no-annotate --custom-compile-command "make constraints" \
+	  $(EXTRAS) pyproject.toml -o constraints.txt
 
 clean:  ## remove the environment, the built book and caches
 	rm -rf $(VENV) book/_build .pytest_cache .ruff_cache .hypothesis *.egg-info

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 import statistics
 import subprocess
 import sys
 import tomllib
-from importlib.metadata import version
+import zipfile
+from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 
 import pytest
 import yaml
+from packaging.markers import default_environment
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parent.parent
@@ -29,11 +34,33 @@ def modules() -> list[str]:
     return [name for name in names if not name.endswith("__init__")]
 
 
-def pins() -> dict[str, str]:
+def environment(python: str, system: str) -> dict[str, str]:
+    """What the markers of requirements see there."""
+    os_name, platform_system, machine = {
+        "linux": ("posix", "Linux", "x86_64"),
+        "darwin": ("posix", "Darwin", "arm64"),
+        "win32": ("nt", "Windows", "AMD64"),
+    }[system]
+    return default_environment() | {
+        "python_full_version": python,
+        "implementation_version": python,
+        "python_version": python.rpartition(".")[0],
+        "sys_platform": system,
+        "os_name": os_name,
+        "platform_system": platform_system,
+        "platform_machine": machine,
+    }
+
+
+def pins(where: dict[str, str] | None = None) -> dict[str, str]:
+    """The pins that apply there (without an argument: here); no package has two."""
     lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
-    pairs = [line.split("==") for line in lines]
-    assert all(len(pair) == 2 for pair in pairs), [pair for pair in pairs if len(pair) != 2]
-    return {canonicalize_name(name): number for name, number in pairs}
+    parsed = [Requirement(line) for line in lines]
+    applicable = [pin for pin in parsed if pin.marker is None or pin.marker.evaluate(where)]
+    assert all(re.fullmatch(r"==[\w.]+", str(pin.specifier)) for pin in applicable)
+    numbers = {canonicalize_name(pin.name): str(pin.specifier)[2:] for pin in applicable}
+    assert len(numbers) == len(applicable)
+    return numbers
 
 
 def requirements(*extras: str) -> list[Requirement]:
@@ -41,11 +68,32 @@ def requirements(*extras: str) -> list[Requirement]:
     return [Requirement(line) for lines in lists for line in lines]
 
 
-def test_every_requirement_is_pinned_within_its_bounds() -> None:
-    pinned = pins()
-    for requirement in requirements("book", "sweep", "test"):
+@pytest.mark.parametrize("system", ["linux", "darwin", "win32"])
+@pytest.mark.parametrize("python", ["3.11.0", "3.11.2", "3.11.7", "3.12.0", "3.12.1", "3.13.0", "3.13.9"])
+def test_the_pins_fit_every_python_and_system(python: str, system: str) -> None:
+    """From requirement to requirement, by the metadata of what is installed here; `make resolve` asks the index."""
+    where = environment(python, system)
+    pinned = pins(where)
+    waiting = requirements("book", "sweep", "test")
+    seen = set()
+    while waiting:
+        requirement = waiting.pop()
         number = pinned[canonicalize_name(requirement.name)]
         assert requirement.specifier.contains(number), f"{requirement} against the pin {number}"
+        try:
+            package = distribution(requirement.name)
+        except PackageNotFoundError:  # it is for another system
+            continue
+        key = (requirement.name, frozenset(requirement.extras))
+        if key in seen or package.version.split("+")[0] != number:
+            continue
+        seen.add(key)
+        pythons = package.metadata.get("Requires-Python", "")
+        assert SpecifierSet(pythons).contains(python), f"{requirement.name} {number} needs Python {pythons}"
+        extras = [where | {"extra": extra} for extra in ("", *requirement.extras)]
+        children = [Requirement(line) for line in package.requires or []]
+        waiting += [c for c in children if c.marker is None or any(c.marker.evaluate(extra) for extra in extras)]
+    assert len(seen) > 100
 
 
 def test_the_pins_are_what_is_installed() -> None:
@@ -72,6 +120,77 @@ def test_the_conda_route_installs_the_same() -> None:
     assert "-c constraints.txt -e '.[book,sweep,test]'" in make
 
 
+def test_the_wheel_holds_every_module(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    shutil.copytree(ROOT / "lib", source / "lib")
+    for name in ("pyproject.toml", "README.md", *PROJECT["license-files"]):
+        shutil.copy(ROOT / name, source)
+    build = [sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--no-index"]
+    subprocess.run([*build, "--wheel-dir", tmp_path, source], check=True, capture_output=True)
+    (path,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(path) as wheel:
+        names = set(wheel.namelist())
+        (metadata,) = (wheel.read(name).decode() for name in names if name.endswith(".dist-info/METADATA"))
+    assert {name for name in names if name.endswith(".py")} == {
+        path.relative_to(ROOT).as_posix() for path in (ROOT / "lib").rglob("*.py")
+    }
+    assert f"\nRequires-Python: {PROJECT['requires-python']}\n" in metadata
+    assert all(f"\nRequires-Dist: {line}\n" in metadata for line in PROJECT["dependencies"])
+
+
+class TestSetUp:
+    """The Makefile's set-up of the environment, in a folder of its own; nothing is downloaded."""
+
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+            shutil.copy(ROOT / name, tmp_path)
+        return tmp_path
+
+    def make(self, folder: Path, *words: str) -> subprocess.CompletedProcess:
+        inherited = {"MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS", "PYTHON", "TORCH"}
+        variables = {name: value for name, value in os.environ.items() if name not in inherited}
+        variables["PATH"] = f"{folder}:{variables['PATH']}"
+        return subprocess.run(["make", *words], cwd=folder, env=variables, capture_output=True, text=True)
+
+    def test_choices_are_passed_on_and_remembered(self, folder: Path) -> None:
+        assert "--torch-backend" not in self.make(folder, "-n", "book").stdout
+        assert "--torch-backend=cpu" in self.make(folder, "-n", "book", "TORCH=cpu").stdout
+        stamp = folder / ".venv" / ".installed"
+        stamp.parent.mkdir()
+        stamp.write_text("python3 cpu\n")
+        for words in (["book"], ["book", "TORCH=cpu"], ["book", "PYTHON=python3", "TORCH=cpu"]):
+            assert "pip install" not in self.make(folder, "-n", *words).stdout
+        other = self.make(folder, "-n", "book", "PYTHON=python3.12").stdout
+        assert "python3.12 -m venv --clear" in other
+        assert "--torch-backend=cpu" in other
+        other = self.make(folder, "-n", "book", "TORCH=").stdout
+        assert "python3 -m venv --clear" in other
+        assert "--torch-backend" not in other
+        os.utime(stamp, (0, 0))  # the pins are newer: brought up to date in place, with the choices made
+        refreshed = self.make(folder, "-n", "book").stdout
+        assert "--torch-backend=cpu" in refreshed
+        assert "--clear" not in refreshed
+        stamp.write_text("")  # as older set-ups left it
+        assert "--clear" not in self.make(folder, "-n", "book").stdout
+
+    def test_a_half_finished_one_is_not_taken_for_finished(self, folder: Path) -> None:
+        (folder / "uv").write_text("#!/bin/sh\necho 'no network' >&2; exit 2\n")
+        (folder / "uv").chmod(0o755)
+        result = self.make(folder, "book", f"PYTHON={sys.executable}")
+        assert result.returncode
+        assert "no network\nThe packages are not installed; the reason stands above." in result.stderr
+        assert not (folder / ".venv" / ".installed").exists()
+
+    def test_an_old_python_is_refused(self, folder: Path) -> None:
+        (folder / "python3.8").write_text('#!/bin/sh\n[ "$1" = --version ] && echo Python 3.8.18 || exit 1\n')
+        (folder / "python3.8").chmod(0o755)
+        result = self.make(folder, "book", "PYTHON=python3.8")
+        assert result.returncode
+        assert "Python 3.11 or newer is needed, and 'python3.8' is not: Python 3.8.18." in result.stderr
+        assert not (folder / ".venv").exists()
+
+
 def test_versions_agree() -> None:
     import lib
 
@@ -83,7 +202,9 @@ def test_versions_agree() -> None:
 def test_importing_is_quiet() -> None:
     """No module prints, seeds a generator, styles matplotlib, chooses its backend or opens a connection."""
     code = f"""
-import random, socket, sys
+import random, socket, sys, warnings
+# What Python says while it compiles a package of somebody else's is not ours to mend.
+warnings.filterwarnings("ignore", category=SyntaxWarning, module=".*site-packages")
 import matplotlib, numpy, torch
 def refuse(*a, **k): raise RuntimeError("a connection on import")
 socket.socket.connect = refuse
