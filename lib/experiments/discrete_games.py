@@ -14,6 +14,7 @@ from lib.checks import check_choice, check_float, check_int
 from lib.discrete_divergences import FAMILIES, divergence, invariant_divergence
 from lib.finite_spaces import FiniteSpace, orbit_closure
 from lib.groups import Cyclic, Dihedral, Symmetric
+from lib.parameters import independent_seeds
 from lib.representations import MatrixRepresentation, Representation
 
 SETTINGS = ("isometric", "anisotropic", "sheared")
@@ -26,8 +27,8 @@ class Settings:
 
     Attributes
     ----------
-    seeds : int
-        Random spaces and pairs of laws for every group.
+    seeds, seed : int
+        Random spaces and pairs of laws for every group, and which (:func:`~lib.parameters.independent_seeds`).
     starts : int
         Points whose orbits make up a space.
     concentration : float
@@ -44,13 +45,20 @@ class Settings:
     lipschitz: float = 0.5
     bandwidth: float = 0.7
     shear: float = 0.8
+    seed: int = 0
 
     def __post_init__(self) -> None:
         check_int("seeds", self.seeds, maximum=100)
+        check_int("seed", self.seed, minimum=0)
         check_int("starts", self.starts, minimum=2, maximum=20)
         for name in ("concentration", "lipschitz", "bandwidth"):
             check_float(name, getattr(self, name), minimum=1e-2, maximum=1e2)
         check_float("shear", self.shear, minimum=0.0, maximum=3.0)
+
+    @property
+    def each(self) -> list[int]:
+        """The seeds of the repetitions."""
+        return independent_seeds(self.seed, self.seeds)
 
 
 @dataclass(frozen=True)
@@ -203,7 +211,7 @@ def _compare(
         if setting != "isometric" and representation.dim == 1:
             continue
         values = {family: [] for family in FAMILIES}
-        for seed in range(settings.seeds):
+        for seed in settings.each:
             rng = np.random.default_rng([number, seed])
             space = make_space(representation, setting, settings, rng)
             q, p = laws(space, rng)
@@ -243,15 +251,15 @@ def collapse_path(settings: Settings, steps: int = 11, group: str = "C4 on the p
     representation = groups()[check_choice("group", group, groups())]
     times = torch.linspace(0, 1, check_int("steps", steps, minimum=2), dtype=torch.float64)
     values = torch.zeros(2, len(FAMILIES), settings.seeds, steps, dtype=torch.float64)
-    for seed in range(settings.seeds):
+    for row, seed in enumerate(settings.each):
         rng = np.random.default_rng([steps, seed])
         space = make_space(representation, "isometric", settings, rng)
         q = space.symmetrise_law(p := sector_law(space, settings, rng))
         path = torch.lerp(p, q, times[:, None])
-        for row, route in enumerate((divergence, invariant_divergence)):
+        for side, route in enumerate((divergence, invariant_divergence)):
             for column, family in enumerate(FAMILIES):
                 found = route(family, space, q.expand_as(path), path, settings.lipschitz, settings.bandwidth)
-                values[row, column, seed] = found
+                values[side, column, row] = found
     return CollapsePath(times, *values)
 
 
@@ -286,7 +294,7 @@ def shear_sweep(settings: Settings, shears: int = 6, group: str = "C4 on the pla
     ratio = torch.zeros(len(FAMILIES), settings.seeds, shears, dtype=torch.float64)
     floor = torch.zeros(settings.seeds, shears, dtype=torch.float64)
     widths = settings.lipschitz, settings.bandwidth
-    for seed in range(settings.seeds):
+    for place, seed in enumerate(settings.each):
         rng = np.random.default_rng([shears, seed])
         starts = torch.from_numpy(rng.standard_normal((settings.starts, representation.dim)))
         masses = torch.stack(random_laws(settings.starts, settings, rng))
@@ -295,6 +303,6 @@ def shear_sweep(settings: Settings, shears: int = 6, group: str = "C4 on the pla
             q, p = masses[:, space.labels] / space.order
             for row, family in enumerate(FAMILIES):
                 least, most = (f(family, space, q, p, *widths) for f in (invariant_divergence, divergence))
-                ratio[row, seed, column] = least / most
-            floor[seed, column] = 1 / space.distortion()
+                ratio[row, place, column] = least / most
+            floor[place, column] = 1 / space.distortion()
     return ShearSweep(strengths, ratio, floor)

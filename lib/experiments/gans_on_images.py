@@ -24,6 +24,7 @@ from lib.images.histology import tissue_patches
 from lib.images.metrics import coverage, gaussian_frechet, moments, spread
 from lib.images.sets import darkest_side, digit_images
 from lib.learning_curves import Curve, Interval, median_gap, paired_interval
+from lib.parameters import independent_seeds
 
 PLAIN, SMART = "plain/plain", "equivariant/invariant"
 PAIRINGS = (PLAIN, "plain/invariant", "equivariant/plain", "incomplete/invariant", SMART)
@@ -161,9 +162,10 @@ class Plan:
     ----------
     sizes : tuple of int
         Numbers of training images, increasing.
-    seeds : int
-        Training sets of each size, each with its own moves, weights and batches; the sets of one seed are nested. Sets
-        of different seeds share images, and the largest may hold the same ones.
+    seeds, seed : int
+        Training sets of each size, each with its own moves, weights and batches, and which of them
+        (:func:`~lib.parameters.independent_seeds`); the sets of one seed are nested. Sets of different seeds share
+        images, and the largest may hold the same ones.
     game : lib.gans.pixel_games.Game
         What all pairings have in common.
     fakes, shown : int
@@ -178,6 +180,7 @@ class Plan:
     fakes: int = 600
     shown: int = 20
     workers: int = 1
+    seed: int = 0
 
     def __post_init__(self) -> None:
         check_instance("game", self.game, Game)
@@ -186,6 +189,7 @@ class Plan:
         if not self.sizes or list(self.sizes) != sorted(set(self.sizes)):
             raise ValueError(f"sizes must be increasing and not empty, got {self.sizes}")
         check_int("seeds", self.seeds, minimum=2)
+        check_int("seed", self.seed, minimum=0)
         check_int("fakes", self.fakes, minimum=50)
         check_int("shown", self.shown, maximum=self.fakes)
         check_int("workers", self.workers, maximum=64)
@@ -252,7 +256,7 @@ def training_sets(task: Task, plan: Plan) -> TrainingSets:
         raise ValueError(f"sizes must be at most {len(task.images)}, got {plan.sizes}")
     sets = []
     for size in plan.sizes:
-        for seed in range(plan.seeds):
+        for seed in independent_seeds(plan.seed, plan.seeds):
             rng = torch.Generator().manual_seed(seed)
             images = task.moved(task.images, rng)
             chosen = torch.randperm(len(images), generator=rng)[:size]
@@ -260,26 +264,16 @@ def training_sets(task: Task, plan: Plan) -> TrainingSets:
     return pad_sets(sets, task.classes)
 
 
-def play_one(task: Task, plan: Plan, game: Game, seed: int = 0) -> tuple[Played, Scores]:
-    """Train one pairing on all training sets, and judge it.
-
-    Parameters
-    ----------
-    task, plan
-        What is learnt, and from how much.
-    game
-        The pairing.
-    seed
-        Seed of the training.
-    """
-    played = play(game, task.turns, training_sets(task, plan), seed)
+def play_one(task: Task, plan: Plan, game: Game) -> tuple[Played, Scores]:
+    """Train one pairing on all training sets, and judge it."""
+    played = play(game, task.turns, training_sets(task, plan), plan.seed)
     return played, judge(task, plan, game, played.generator)
 
 
 def judge(task: Task, plan: Plan, game: Game, generator: Generator) -> Scores:
     """Return the scores of generators, one per training set of the plan; classes are drawn in equal shares."""
-    shape, rng = (len(plan.sizes), plan.seeds), torch.Generator().manual_seed(0)
-    fakes = generator.sample((torch.arange(plan.fakes) % task.classes)[None], seed=1)
+    shape, rng = (len(plan.sizes), plan.seeds), torch.Generator().manual_seed(2 * plan.seed)
+    fakes = generator.sample((torch.arange(plan.fakes) % task.classes)[None], seed=2 * plan.seed + 1)
     moved = task.turns.each(fakes, torch.randint(task.turns.group.order, fakes.shape[:-1], generator=rng))
     features, law = task.features(fakes), moments(task.real_features())
     near = task.features(task.moved(task.real[: plan.fakes], rng))
