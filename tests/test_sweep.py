@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -46,6 +47,10 @@ if mode == "wait":
     place = ""
 if mode == "die":
     os.kill(os.getpid(), 9)
+if mode == "kill" and not os.path.exists(place):
+    if place:
+        open(place, "w").close()
+    os.kill(os.getppid(), 9)
 if mode == "memory":
     bytes(10**15)
 if mode == "once":
@@ -149,13 +154,13 @@ class TestOnePoint:
         assert execute(sweep, store) == first
         assert mark.read_text() == "x"
 
-    def test_code_that_changes_while_the_sweep_runs(self, tmp_path: Path) -> None:
+    def test_code_that_changes_while_the_point_runs(self, tmp_path: Path) -> None:
         sweep, store = load_specification(make_specification(tmp_path)), Store(tmp_path / "out")
         ((key, point),) = point_keys(sweep).items()
         store.prepare()
-        record = execute_point(Task(key, point, sweep.notebook, store.folder, code="another digest"))
-        assert record["state"] == "failed"
-        assert "is not what the sweep began with" in record["error"]
+        with pytest.raises(SweepError, match=r"^notebook: .* has changed since the sweep began"):
+            execute_point(Task(key, point, sweep.notebook, store.folder, code="another digest"))
+        assert not any(store.points.iterdir())
         again = execute_point(Task(key, point, sweep.notebook, store.folder, code=code_digest(sweep.notebook)))
         assert again["state"] == "finished"
 
@@ -353,6 +358,26 @@ class TestStore:
             Store(tmp_path / "file" / "out").prepare()
         assert Store(tmp_path / "file" / "out").read("k") is None
 
+    def test_a_full_disk(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        store = Store(tmp_path)
+        store.prepare()
+        record = dict.fromkeys(["state", "parameters", "repeat", "numbers", "seconds", "attempts", "device", "error"])
+        record |= {"key": "k", "versions": {}}
+        stored = store.write(record, None)
+        temporary = store.temporary
+
+        def full(*arguments: str) -> Path:
+            path = temporary(*arguments)
+            path.symlink_to("/dev/full")
+            return path
+
+        monkeypatch.setattr(store, "temporary", full)
+        for write in (store.prepare, lambda: store.write(record | {"device": "x"}, None)):
+            with pytest.raises(SweepError, match=r"^output: cannot write to .*: No space left on device \(--output"):
+                write()
+        assert store.read("k") == stored
+        assert [path.name for path in store.points.iterdir()] == ["k.json"]
+
     def test_one_driver_at_a_time(self, tmp_path: Path) -> None:
         store = Store(tmp_path)
         with store.lock(), pytest.raises(SweepError, match="another sweep is running"):
@@ -512,6 +537,25 @@ class TestCommands:
         (tmp_path / "locked" / ".lock").mkdir(parents=True)
         assert "error: output: cannot lock" in self.invoke("run", spec, "-o", tmp_path / "locked", status=2)
 
+    @pytest.mark.parametrize(
+        ("name", "problem", "reason"),
+        [
+            ("socket.create_connection", OSError(101, "Network is unreachable"), "[Errno 101] Network is unreachable"),
+            ("distributed.LocalCluster", RuntimeError("no\nroom"), "no room"),
+        ],
+    )
+    def test_a_machine_on_which_no_worker_can_start(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, problem: Exception, reason: str
+    ) -> None:
+        """Without loopback (``unshare -n``), or without any place for temporary files."""
+
+        def fails(*arguments: Any, **options: Any) -> None:
+            raise problem
+
+        monkeypatch.setattr(name, fails)
+        output = self.invoke("run", make_specification(tmp_path), "-o", tmp_path / "out", status=2)
+        assert output == f"error: workers: cannot start on this machine (127.0.0.1): {reason}\n"
+
     def test_a_scheduler_that_does_not_answer(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("lib.sweep.driver._ANSWER", 1)
         spec = make_specification(tmp_path)
@@ -629,14 +673,15 @@ def test_twenty_kills_leave_the_same_table(finished: tuple[Any, Store], tmp_path
 
 @needs_proc
 def test_a_killed_worker_takes_no_point_with_it(tmp_path: Path) -> None:
-    spec = make_specification(tmp_path, grid={"n": [1, 2, 3, 4]})
+    """One point kills its worker the first time and is taken up by another; one kills them all and is given up."""
+    points = [{"mode": "kill"}, {"mode": "kill", "place": str(tmp_path / "mark")}, {"n": 3}, {"n": 4}]
+    spec = make_specification(tmp_path, points=points)
     store = Store(tmp_path / "out")
-    driver = Program(tmp_path / "log", "run", spec, "-o", store.folder, "--workers", 2, "--quiet")
-    wait_for(lambda: begun(store) or not driver.running)
-    os.kill(driver.workers()[0], signal.SIGKILL)
-    status, output = driver.finish()
-    assert status == 0, output
-    assert "4 points: 4 finished now" in output
+    status, output = Program(tmp_path / "log", "run", spec, "-o", store.folder, "--workers", 2, "--quiet").finish()
+    assert status == 1, output
+    assert "failed: mode=kill: its worker died again and again" in output
+    assert "4 points: 3 finished now, 0 before, 1 failed, 0 left" in output
+    assert collect(load_specification(spec), store)["state"].tolist() == ["failed"] + 3 * ["finished"]
 
 
 @needs_proc
@@ -669,6 +714,57 @@ def test_two_drivers_on_one_folder(tmp_path: Path) -> None:
     assert (collect(load_specification(spec), store)["square"] == [1, 4]).all()
 
 
+@needs_proc
+def test_a_notebook_that_changes_while_the_sweep_runs(tmp_path: Path) -> None:
+    place = tmp_path / "go"
+    spec = make_specification(tmp_path, grid={"n": [1, 2, 3]}, parameters={"mode": "wait", "place": str(place)})
+    store = Store(tmp_path / "out")
+    command = ["run", spec, "-o", store.folder, "--workers", 1, "--quiet"]
+    driver = Program(tmp_path / "log", *command)
+    wait_for(lambda: begun(store) or not driver.running)
+    make_notebook(tmp_path / "small.ipynb", BODY.replace("n * n", "n + n"))
+    place.touch()
+    status, output = driver.finish()
+    assert status == 2
+    assert output.splitlines()[1:] == [
+        "error: notebook: it or a module that it imports has changed since the sweep began; "
+        "what had finished is kept, and the same command begins anew with the present code"
+    ]
+    assert not any(store.points.glob("*.json"))
+    assert not any(store.points.glob(".*"))
+
+
+def without_privileges() -> list[str]:
+    """Return what makes a command of root heed the permissions of files."""
+    if os.geteuid():
+        return []
+    if shutil.which("setpriv") is None:
+        pytest.skip("root may write everywhere, and there is no setpriv to run without that right")
+    rights = "-dac_override,-dac_read_search"
+    return ["setpriv", f"--bounding-set={rights}", f"--inh-caps={rights}"]
+
+
+def test_a_folder_and_a_home_that_cannot_be_written_to(tmp_path: Path) -> None:
+    """As in a checkout that belongs to another user."""
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    spec = make_specification(folder, grid={"n": [3]})
+    command = [*without_privileges(), sys.executable, "-m", "lib.sweep", "run", spec, "--workers", "1", "--quiet"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "HOME": str(folder)}
+    options: dict[str, Any] = {"cwd": folder, "env": environment, "capture_output": True, "text": True}
+    folder.chmod(0o555)
+    refused = subprocess.run(command, **options)
+    line = (
+        f"error: output: cannot write to {folder}/sweep-results/spec: Permission denied (--output names another folder)"
+    )
+    assert (refused.returncode, refused.stdout, refused.stderr) == (2, "", line + "\n")
+    done = subprocess.run([*command, "-o", tmp_path / "mine"], **options)
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "mine" / ".lock").chmod(0o444)  # the lock of another user
+    locked = subprocess.run([*command, "-o", tmp_path / "mine"], **options)
+    assert locked.stderr == f"error: output: cannot lock {tmp_path}/mine/.lock: Permission denied\n"
+
+
 def test_workers_joined_to_a_running_scheduler(tmp_path: Path) -> None:
     """Two workers and a scheduler started by themselves on the loopback interface; at last the scheduler dies."""
     place = tmp_path / "scheduler.json"
@@ -693,7 +789,8 @@ def test_workers_joined_to_a_running_scheduler(tmp_path: Path) -> None:
         programs.pop(0).kill()
         status, output = driver.finish()
         assert status == 2
-        assert output.splitlines()[-1].startswith("error: scheduler: lost; what is finished is kept")
+        lost = "error: scheduler: lost; what is finished is kept, and the same command goes on from there"
+        assert output.splitlines()[1:] == [lost]
         assert len(list(store.points.glob("[!.]*.json"))) == 4  # no point is blamed for it
     finally:
         for program in reversed(programs):

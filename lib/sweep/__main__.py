@@ -42,7 +42,7 @@ def _bad_input_is_one_line(command: Callable[..., None]) -> Callable[..., None]:
             click.echo(f"error: {error}", err=True)
             sys.exit(2)
         except OSError as error:  # the disk is full, or the folder is gone
-            click.echo(f"error: output: {one_line(error)}", err=True)
+            click.echo(f"error: {one_line(error)}", err=True)
             sys.exit(2)
         except KeyboardInterrupt:
             click.echo("\ninterrupted; what is finished is kept; the same command goes on from there", err=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -113,7 +114,7 @@ def _records(client: Any, tasks: list[Task], store: Store) -> Iterator[dict[str,
     Raises
     ------
     SweepError
-        The scheduler is gone.
+        The scheduler is gone, the folder cannot be written to, or the code is not what the sweep began with.
     """
     from distributed import KilledWorker, as_completed
 
@@ -131,6 +132,8 @@ def _records(client: Any, tasks: list[Task], store: Store) -> Iterator[dict[str,
             yield stored
             continue
         problem = future.exception()
+        if isinstance(problem, SweepError):  # not this point's fault: the disk is full, or the code has changed
+            raise problem
         killed = isinstance(problem, KilledWorker)
         error = "its worker died again and again" if killed else f"{type(problem).__name__}: {one_line(problem)}"
         record = {"key": task.key, "parameters": task.point.parameters, "repeat": task.point.repeat}
@@ -158,16 +161,20 @@ def _cluster(scheduler: str | None, workers: int | None) -> Iterator[Any]:
             yield client
         return
     with dask.config.set({"distributed.scheduler.worker-saturation": 1.0}):  # no point waits at a worker that may die
-        with _interrupts_stay_here():
-            cluster = LocalCluster(
-                n_workers=workers or CPU_COUNT,
-                threads_per_worker=1,
-                processes=True,
-                memory_limit=None,
-                dashboard_address="127.0.0.1:0",
-                host="127.0.0.1",
-                silence_logs=50,
-            )
+        try:
+            with _interrupts_stay_here(), socket.create_server(("127.0.0.1", 0)) as server:
+                socket.create_connection(server.getsockname(), _ANSWER).close()  # without loopback Dask waits 30 s
+                cluster = LocalCluster(
+                    n_workers=workers or CPU_COUNT,
+                    threads_per_worker=1,
+                    processes=True,
+                    memory_limit=None,
+                    dashboard_address="127.0.0.1:0",
+                    host="127.0.0.1",
+                    silence_logs=50,
+                )
+        except (OSError, RuntimeError) as error:
+            raise SweepError(f"workers: cannot start on this machine (127.0.0.1): {one_line(error)}") from None
         with cluster, Client(cluster) as client:
             yield client
 

@@ -8,7 +8,8 @@ import json
 import os
 import re
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -52,12 +53,9 @@ class Store:
         """
         try:
             self.points.mkdir(parents=True, exist_ok=True)
-            probe = self.temporary("probe")
-            probe.write_text("")
-            probe.unlink()
         except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or one_line(error)
-            raise SweepError(f"output: cannot write to {self.folder}: {reason}") from None
+            raise self._problem(error) from None
+        self.replace(".probe", b"what a full disk refuses").unlink(missing_ok=True)
 
     def lock(self) -> FileLock:
         """Return a lock held by the process that runs the sweep, freed by the system when that process ends.
@@ -74,7 +72,8 @@ class Store:
         except Timeout:
             raise SweepError(f"output: another sweep is running in {self.folder}") from None
         except (OSError, NotImplementedError) as error:  # no permission, or a file system without locks
-            raise SweepError(f"output: cannot lock {lock.lock_file}: {one_line(error)}") from None
+            reason = getattr(error, "strerror", None) or one_line(error)
+            raise SweepError(f"output: cannot lock {lock.lock_file}: {reason}") from None
         return lock
 
     def read(self, key: str) -> dict[str, Any] | None:
@@ -95,16 +94,21 @@ class Store:
         return record
 
     def write(self, record: dict[str, Any], notebook: Path | None) -> dict[str, Any]:
-        """Store the record of a point, after its notebook if there is one; return it with the notebook's digest."""
+        """Store the record of a point, after its notebook if there is one; return it with the notebook's digest.
+
+        Raises
+        ------
+        SweepError
+            The folder cannot be written to.
+        """
         target = self.points / f"{record['key']}.ipynb"
         record = record | {"notebook": None if notebook is None else _digest(notebook)}
-        if notebook is None:
-            target.unlink(missing_ok=True)
-        else:
-            self._publish(notebook, target)
-        temporary = self.temporary(record["key"])
-        temporary.write_text(json.dumps(record, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-        self._publish(temporary, self.points / f"{record['key']}.json")
+        text = json.dumps(record, indent=1, allow_nan=False) + "\n"
+        with self._file(self.points / f"{record['key']}.json", text.encode()):
+            if notebook is None:
+                target.unlink(missing_ok=True)
+            else:
+                _publish(notebook, target)
         return record
 
     def temporary(self, key: str, suffix: str = ".tmp") -> Path:
@@ -112,12 +116,32 @@ class Store:
         return self.points / f".{key}.{uuid.uuid4().hex}{suffix}"
 
     def replace(self, name: str, content: bytes) -> Path:
-        """Write a file of the folder, whole or not at all; return its path."""
-        temporary = self.temporary(name)
-        temporary.write_bytes(content)
-        target = self.folder / name
-        self._publish(temporary, target)
-        return target
+        """Write a file of the folder, whole or not at all; return its path.
+
+        Raises
+        ------
+        SweepError
+            The folder cannot be written to.
+        """
+        with self._file(self.folder / name, content):
+            return self.folder / name
+
+    @contextmanager
+    def _file(self, target: Path, content: bytes) -> Iterator[None]:
+        """Write a file under another name, and give it its own name at the end; or leave nothing."""
+        temporary = self.temporary(target.stem)
+        try:
+            temporary.write_bytes(content)
+            yield
+            _publish(temporary, target)
+        except OSError as error:
+            raise self._problem(error) from None
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def _problem(self, error: Exception) -> SweepError:
+        reason = getattr(error, "strerror", None) or one_line(error)
+        return SweepError(f"output: cannot write to {self.folder}: {reason} (--output names another folder)")
 
     def sweep_up(self) -> int:
         """Remove what killed processes left behind; return the number of files."""
@@ -134,10 +158,11 @@ class Store:
             path.unlink(missing_ok=True)
         return len(found)
 
-    def _publish(self, temporary: Path, target: Path) -> None:
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
+
+def _publish(temporary: Path, target: Path) -> None:
+    with temporary.open("rb") as file:
+        os.fsync(file.fileno())
+    os.replace(temporary, target)
 
 
 def _digest(path: Path) -> str | None:
@@ -170,11 +195,14 @@ def code_digest(notebook: Path) -> str:
     Raises
     ------
     SweepError
-        A code cell is not Python.
+        The notebook cannot be read, or a code cell is not Python.
     """
     from IPython.core.inputtransformer2 import TransformerManager
 
-    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    try:
+        cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    except (OSError, ValueError) as error:
+        raise SweepError(f"notebook: cannot read {notebook.name}: {one_line(error)}") from None
     sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
     digest = hashlib.sha256("\0".join(sources).encode())
     code = "\n".join(TransformerManager().transform_cell(source) for source in sources)

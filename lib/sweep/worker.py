@@ -15,12 +15,16 @@ from typing import Any
 
 from lib import __version__, results
 from lib.sweep.notebook import braces, quick_import
-from lib.sweep.plain import one_line
+from lib.sweep.plain import SweepError, one_line
 from lib.sweep.specification import Point
 from lib.sweep.store import Store, code_digest
 
 _VERSIONS = ("torch", "numpy")
 _STARTS = 3
+_CHANGED = (
+    "notebook: it or a module that it imports has changed since the sweep began; what had finished is kept, "
+    "and the same command begins anew with the present code"
+)
 
 
 @dataclass(frozen=True)
@@ -37,7 +41,7 @@ class Task:
         Whether each worker has a GPU of its own, the one with the worker's number; ``False`` means the CPU unless
         ``SYMMETRY_DEVICE`` says otherwise; ``None`` leaves the device to the worker's environment.
     code
-        The digest of the code that the key stands for; a point that ran with other code has failed.
+        The digest of the code that the key stands for.
     """
 
     key: str
@@ -51,20 +55,31 @@ class Task:
 
 
 def execute_point(task: Task) -> dict[str, Any]:
-    """Execute a point that has not been finished yet, and return its record; an error is part of the record."""
+    """Execute a point that has not been finished yet, and return its record; an error is part of the record.
+
+    Raises
+    ------
+    SweepError
+        The code is no longer what the key stands for, or the folder cannot be written to. No record is left.
+    """
     store = Store(task.folder)
     record = store.read(task.key)
     if record is not None and record["state"] == "finished":
         return record
     _prepare(task)
-    for attempt in range(1, task.retries + 2):
-        output = store.temporary(task.key, ".ipynb")
-        record = {"key": task.key, "parameters": task.point.parameters, "repeat": task.point.repeat}
-        record |= _attempt(task, output) | {"attempts": attempt}
-        if record["state"] == "finished" or attempt > task.retries:
-            break
+    output = store.temporary(task.key, ".ipynb")
+    try:
+        for attempt in range(1, task.retries + 2):
+            output.unlink(missing_ok=True)
+            record = {"key": task.key, "parameters": task.point.parameters, "repeat": task.point.repeat}
+            record |= _attempt(task, output) | {"attempts": attempt}
+            if task.code is not None and code_digest(task.notebook) != task.code:
+                raise SweepError(_CHANGED)
+            if record["state"] == "finished":
+                break
+        return store.write(record, output if output.exists() else None)
+    finally:
         output.unlink(missing_ok=True)
-    return store.write(record, output if output.exists() else None)
 
 
 def _attempt(task: Task, output: Path) -> dict[str, Any]:
@@ -76,8 +91,6 @@ def _attempt(task: Task, output: Path) -> dict[str, Any]:
     error, numbers = None, {}
     try:
         notebook = _execute(task, output)
-        if task.code is not None and code_digest(task.notebook) != task.code:
-            raise RuntimeError("the notebook or a module that it imports is not what the sweep began with")
         numbers = read_results(notebook)
     except PapermillExecutionError as problem:
         error = f"cell {problem.exec_count}: {problem.ename}: {_line(problem.evalue)}"
