@@ -672,8 +672,9 @@ def test_twenty_kills_leave_the_same_table(finished: tuple[Any, Store], tmp_path
 
 
 @needs_proc
-def test_a_killed_worker_takes_no_point_with_it(tmp_path: Path) -> None:
+def test_a_killed_worker_takes_no_point_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One point kills its worker the first time and is taken up by another; one kills them all and is given up."""
+    monkeypatch.setenv("DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES", "1")  # three by default
     points = [{"mode": "kill"}, {"mode": "kill", "place": str(tmp_path / "mark")}, {"n": 3}, {"n": 4}]
     spec = make_specification(tmp_path, points=points)
     store = Store(tmp_path / "out")

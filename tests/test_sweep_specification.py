@@ -14,11 +14,12 @@ import nbformat
 import pytest
 import yaml
 
+from lib.parameters import read_limits
 from lib.sweep import SweepError, load_specification
 from lib.sweep.notebook import BOOK, read_parameters
 from lib.sweep.specification import Distribution
 
-SPECIFICATIONS = sorted((BOOK.parent / "sweeps").glob("*.yml"))
+SPECIFICATIONS = sorted((BOOK.parent / "sweeps").rglob("*.yml"))
 PARAMETERS = (
     "n: int = 1\nrate: float = 0.5\nmode: str = 'ok'\nsizes: list[int] = [1]\nflag: bool = True\n"
     "pair: tuple[int, int] = (1, 2)\nseconds: float = 1.0\n"
@@ -336,11 +337,20 @@ def test_an_unreadable_file(tmp_path: Path) -> None:
         load_specification(tmp_path / "bytes.yml")
 
 
-@pytest.mark.parametrize("path", SPECIFICATIONS, ids=lambda p: p.stem)
-def test_the_shipped_specifications_are_valid(path: Path) -> None:
+@pytest.mark.parametrize("path", SPECIFICATIONS, ids=lambda p: f"{p.parent.name}-{p.stem}")
+def test_every_point_of_a_shipped_specification_passes_its_notebook(path: Path) -> None:
+    """The cell after the parameters, which checks them and makes the chapter's settings, runs for every point."""
     sweep = load_specification(path)
-    assert sweep.points
     assert sweep.specification.title
+    cells = [cell for cell in nbformat.read(sweep.notebook, 4).cells if cell.cell_type == "code"]
+    after = 1 + next(i for i, cell in enumerate(cells) if "parameters" in cell.metadata.get("tags", []))
+    assert set(read_limits(sweep.notebook)) in (set(), set(read_parameters(sweep.notebook)))
+    begin: dict[str, Any] = {"__name__": "__main__"}
+    for cell in cells[:after]:
+        exec(compile(cell.source, path.name, "exec", dont_inherit=True), begin)
+    settings = compile(cells[after].source, path.name, "exec", dont_inherit=True)
+    for point in sweep.points:
+        exec(settings, begin | point.parameters)
 
 
 def test_every_chapter_with_parameters_has_a_specification() -> None:

@@ -68,7 +68,7 @@ def list_specifications(folder: Path) -> None:
     """List the specifications in a folder (default: sweeps)."""
     if not folder.is_dir():
         raise SweepError(f"folder: {folder} is not a folder")
-    for path in sorted(folder.glob("*.yml")):
+    for path in sorted(folder.rglob("*.yml")):
         try:
             sweep = load_specification(path)
             click.echo(f"{path}: {len(sweep.points)} points of {sweep.notebook.stem}: {sweep.specification.title}")
