@@ -16,6 +16,7 @@ import yaml
 
 from lib.parameters import read_limits
 from lib.sweep import SweepError, load_specification
+from lib.sweep.driver import default_folder
 from lib.sweep.notebook import BOOK, read_parameters
 from lib.sweep.specification import Distribution
 
@@ -351,6 +352,13 @@ def test_every_point_of_a_shipped_specification_passes_its_notebook(path: Path) 
     settings = compile(cells[after].source, path.name, "exec", dont_inherit=True)
     for point in sweep.points:
         exec(settings, begin | point.parameters)
+
+
+def test_no_two_shipped_specifications_share_a_folder_for_their_records() -> None:
+    folders = [default_folder(load_specification(path)) for path in SPECIFICATIONS]
+    assert len(set(folders)) == len(SPECIFICATIONS)
+    assert Path.cwd() / "sweep-results" / "mmd_against_order" in folders
+    assert Path.cwd() / "sweep-results" / "seeds" / "gans_on_images" in folders
 
 
 def test_every_chapter_with_parameters_has_a_specification() -> None:

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from lib.parameters import Limit, check_value, read_limits, unknown
-from lib.sweep.notebook import TYPES, find_notebook, read_parameters
+from lib.sweep.notebook import BOOK, TYPES, find_notebook, read_parameters
 from lib.sweep.plain import SweepError, one_line, read_yaml, short
 
 _MOST_POINTS = 1_000_000
@@ -172,7 +172,9 @@ def load_specification(path: Path) -> Sweep:
     except ValueError as error:
         raise SweepError(f"notebook: {one_line(error)}") from None
     _check_parameters(specification, adapters, limits)
-    return Sweep(path.stem, specification, notebook, tuple(_check_duplicates(expand(specification), adapters)))
+    place, shipped = path.resolve().with_suffix(""), BOOK.parent / "sweeps"
+    name = str(place.relative_to(shipped)) if place.is_relative_to(shipped) else path.stem
+    return Sweep(name, specification, notebook, tuple(_check_duplicates(expand(specification), adapters)))
 
 
 def expand(specification: Specification) -> Iterator[Point]:

@@ -1,0 +1,30 @@
+"""One small point of every shipped specification: every parameter of its notebook at the lowest value allowed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from lib.parameters import read_limits
+from lib.sweep import Store, load_specification
+from lib.sweep.notebook import BOOK
+from lib.sweep.specification import Point
+from lib.sweep.worker import Task, execute_point, read_results
+
+NOTEBOOKS = sorted({load_specification(path).notebook for path in (BOOK.parent / "sweeps").rglob("*.yml")})
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_the_smallest_point_runs_to_its_end(notebook: Path, tmp_path: Path) -> None:
+    """It records what the stored notebook records; a claim that needs more than the least may fail, but must say so."""
+    smallest = {name: limit[0] for name, limit in read_limits(notebook).items() if limit}
+    if not smallest:
+        pytest.skip("the notebook has no limits")
+    store = Store(tmp_path)
+    store.prepare()
+    record = execute_point(Task("smallest", Point(smallest), notebook, tmp_path, limit=300))
+    assert record["state"] == "finished", record["error"]
+    stored = {name for name in read_results(nbformat.read(notebook, 4)) if name.endswith(".holds")}
+    assert stored <= record["numbers"].keys()
