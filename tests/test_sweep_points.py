@@ -24,7 +24,7 @@ def test_the_smallest_point_runs_to_its_end(notebook: Path, tmp_path: Path) -> N
         pytest.skip("the notebook has no limits")
     store = Store(tmp_path)
     store.prepare()
-    record = execute_point(Task("smallest", Point(smallest), notebook, tmp_path, limit=300))
+    record = execute_point(Task("smallest", Point(smallest), notebook, tmp_path))
     assert record["state"] == "finished", record["error"]
     stored = {name for name in read_results(nbformat.read(notebook, 4)) if name.endswith(".holds")}
     assert stored <= record["numbers"].keys()

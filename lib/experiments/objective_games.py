@@ -146,7 +146,7 @@ def _descend(settings: Settings, target: Mixture, loss: Callable[[Tensor, Tensor
     data = target.sample((settings.seeds, settings.samples), data_rng)
     optimiser = torch.optim.Adam(g.parameters, settings.generator_rate, (0.5, 0.9), fused=True)
     picture = torch.randn(settings.seeds, 150, g.inputs, generator=rng)
-    times = torch.linspace(0, settings.iterations, settings.frames).round().long().tolist()
+    times = torch.linspace(0, settings.iterations, settings.frames).round().long().unique().tolist()
     frames = [g(picture).detach()]
     for step in range(1, settings.iterations + 1):
         chosen = torch.randperm(settings.samples, generator=rng)[: settings.batch]

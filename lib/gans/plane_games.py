@@ -100,7 +100,7 @@ class Settings:
     squashed : bool
         Whether the game is played on ``squash(x)``; the generated points are ``unsquash`` of what the generator says.
     frames : int
-        Snapshots of generated points, the first before training.
+        Snapshots of generated points, the first before training; at most one more than iterations.
     seed : int
         Source of all randomness.
     """
@@ -244,7 +244,7 @@ def _play(settings: Settings, pairings: list[Pairing], target: Mixture, averaged
         for player, rate in ((g, settings.generator_rate), (d, settings.discriminator_rate))
     ]
     averages = Stack(mean)
-    times = torch.linspace(0, settings.iterations, settings.frames).round().long().tolist()
+    times = torch.linspace(0, settings.iterations, settings.frames).round().long().unique().tolist()
     frames, finite = [averages(batches.picture)], torch.ones(len(batches.picture), dtype=torch.bool)
     for step in range(1, settings.iterations + 1):
         finite &= _iterate(g, d, score, rule, batches, optimisers, settings.steps)
