@@ -20,26 +20,6 @@ from lib.symmetrization import symmetrize_function, symmetrize_measure
 
 
 @dataclass(frozen=True)
-class Settings:
-    """Settings of the chapter.
-
-    Attributes
-    ----------
-    samples : int
-        Group elements drawn per group and seed, at least 100 000 (claim H1 asks for as many).
-    seeds : int
-        Independent repetitions.
-    """
-
-    samples: int = 100_000
-    seeds: int = 3
-
-    def __post_init__(self) -> None:
-        check_int("samples", self.samples, minimum=100_000)
-        check_int("seeds", self.seeds)
-
-
-@dataclass(frozen=True)
 class AveragingCheck:
     """|E_{S^Σ P} f − E_P S_Σ f| and the largest |S_Σ S_Σ f − S_Σ f|, both relative to the norm of f in L²(S^Σ P)."""
 
@@ -156,7 +136,7 @@ def train_classifier(
     group
         ``Cyclic(4)`` or ``Dihedral(4)``.
     seed
-        Seed of the initial weights.
+        Seed of the initial weights and of the split into training and test digits.
     through_average
         Whether the loss is that of the averaged network instead of the plain one.
     steps
@@ -165,7 +145,7 @@ def train_classifier(
         Floating-point type of network and data.
     """
     check_int("steps", steps)
-    data, V, turns = digits(dtype), pixels(group, 8), pixels(Cyclic(4), 8)
+    data, V, turns = digits(dtype, seed=seed), pixels(group, 8), pixels(Cyclic(4), 8)
     network, parameters = _perceptron(64, 10, seed, dtype)
     averaged = symmetrize_function(network, V)
     trained = averaged if through_average else network
@@ -189,11 +169,11 @@ def restoration_residuals(group: FiniteGroup, seed: int = 0, steps: int = 100) -
     group
         ``Cyclic(4)`` or ``Dihedral(4)``.
     seed
-        Seed of weights and noise.
+        Seed of weights, noise and split.
     steps
         Full-batch Adam steps at rate 0.01.
     """
-    data, V = digits(torch.float32), pixels(group, 8)
+    data, V = digits(torch.float32, seed=seed), pixels(group, 8)
     network, parameters = _perceptron(64, 64, seed, torch.float32)
     generator = seeded(seed)
     noisy = data.train_x + 0.3 * torch.randn(data.train_x.shape, generator=generator)

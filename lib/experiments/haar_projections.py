@@ -29,28 +29,6 @@ from lib.lie import Orthogonal, SpecialOrthogonal, Torus, Unitary
 from lib.representations import Hom, MatrixRepresentation, Representation, Restriction
 
 
-@dataclass(frozen=True)
-class Settings:
-    """Settings of the chapter.
-
-    Attributes
-    ----------
-    seeds : int
-        Independent repetitions.
-    grid : int
-        Side of the images in the table of dimensions; even, 4 to 28 (the source has 14; 28 takes three seconds).
-    """
-
-    seeds: int = 3
-    grid: int = 14
-
-    def __post_init__(self) -> None:
-        check_int("seeds", self.seeds)
-        check_int("grid", self.grid, minimum=4, maximum=28)
-        if self.grid % 2:
-            raise ValueError(f"grid must be even, got {self.grid}: the stated dimensions are for even sides")
-
-
 def examples() -> dict[str, Hom]:
     """Return the spaces of linear maps on which the projections are examined, by name."""
     nodes, shifts, turns, both = (
@@ -114,12 +92,12 @@ def projection_defects(
     pi
         The matrix Π to examine; by default the :func:`average`.
     draws
-        Random elements for ρ(g)Π = Π = Πρ(g).
+        Random elements for ρ(g)Π = Π = Πρ(g), beside the generators.
     """
     group, generator = representation.group, seeded(seed)
     pi = average(representation, seed) if pi is None else pi
-    rho = representation.matrix(group.sample(draws, generator))
     nodes = group.generators()
+    rho = representation.matrix(torch.cat([nodes, group.sample(draws, generator)]))
     if not group.is_finite:
         nodes = torch.cat([nodes, group.sample(3, generator)])
     equations = (representation.matrix(nodes) - torch.eye(representation.dim)).flatten(0, 1)
@@ -210,18 +188,18 @@ def wrong_dimensions(grid: int) -> dict[str, int]:
     return found | {"rounded formula": abs(invariant_dimension(Hom(both, both)) - n**2 // 4)}
 
 
-def routes(name: str, space: Hom) -> dict[str, Callable[[Tensor], Tensor]]:
+def routes(name: str, space: Hom, seed: int = 0) -> dict[str, Callable[[Tensor], Tensor]]:
     """Return every route to Π that fits one of the :func:`examples`, by name.
 
     Finite groups: group sum, orbits (permutations), Fourier (shifts), composition (semidirect products), null space.
-    Lie groups: null space of the Lie algebra, and a random walk in place of the sum.
+    Lie groups: null space of the Lie algebra, and a random walk with this seed in place of the sum.
     """
     group = space.group
     found: dict[str, Callable[[Tensor], Tensor]] = {"null space": NullSpace(space)}
     if isinstance(group, FiniteGroup):
         found["sum"] = HaarSum(space)
     else:
-        found["random walk"] = RandomWalk(space)
+        found["random walk"] = RandomWalk(space, seed=seed)
     if space.is_permutation:
         found["orbits"] = OrbitMean(space)
     if name.startswith("images, shifts and"):
@@ -349,7 +327,7 @@ def cost_law(largest_sum: int = 6, repeats: int = 15) -> CostLaw:
         Repetitions, of which the fastest counts.
     """
     check_int("largest_sum", largest_sum, minimum=3, maximum=8)
-    A = torch.randn(100, 100, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    A = torch.arange(1e4, dtype=torch.float64).reshape(100, 100)
     spaces = [young_subgroup(k) for k in range(2, 11)]
     orbit = [_fastest(lambda space=space: OrbitMean(space)(A), repeats) for space in spaces]
     naive = [_fastest(lambda space=space: HaarSum(space)(A), 2) for space in spaces[: largest_sum - 1]]
