@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.ndimage import affine_transform
 from scipy.special import rel_entr, softmax
+from scipy.stats import t as student
 from torch import Tensor
 from torch.nn.functional import avg_pool2d, conv2d, cross_entropy, layer_norm, linear
 
@@ -327,11 +328,42 @@ def test_divergence_is_half_a_quadratic_form_where_logits_are_close() -> None:
 
 def test_separation_tells_a_drift_from_none() -> None:
     whole, again, drifted = logits(64, seed=1), logits(64, seed=2), logits(64, 0.5, seed=3)
-    assert metrics.separation(drifted, whole) > 0
+    assert metrics.separation(drifted, whole, level=0.999) > 0
     assert metrics.separation(again, whole) <= 0
     boots = metrics.bootstrap(whole, metrics.squared_residual, 400)
     expected = float(metrics.squared_residual(whole.mean(0))) + 5 * 3 / 4 / 64
     assert abs(float(boots.mean()) / expected - 1) < 0.15
+
+
+def test_separation_finds_nothing_more_often_than_it_says() -> None:
+    """One-sided error 2.5 %; the bootstrap exaggerates the spread of a residual without offset, so rather less."""
+    found = sum(metrics.separation(logits(32, seed=2 * s), logits(32, seed=2 * s + 1), 50) > 0 for s in range(200))
+    assert found <= 10
+
+
+def test_offset_is_that_of_unbiased_estimates() -> None:
+    f = logits(40, 0.4)
+    squared, variance = metrics.expected_residual(f)
+    low, high = metrics.offset_interval(f)
+    assert math.isclose((low + high) / 2, squared / variance)
+    assert math.isclose(low, metrics.offset_interval(7 * f)[0])
+    without = [metrics.expected_residual(torch.cat([f[:i], f[i + 1 :]])) for i in range(40)]
+    error = np.std([b / v for b, v in without]) * math.sqrt(39)  # the definition of the jackknife
+    assert math.isclose((high - low) / 2, error * student.ppf(0.975, 39))
+
+
+def test_offset_interval_contains_the_offset_as_often_as_it_says() -> None:
+    """Also where there is none: then the jackknife exaggerates the error (of a degenerate statistic) by about √2."""
+    missed = {0.0: 0, 0.3: 0}
+    for drift in missed:
+        for seed in range(200):
+            noise = torch.Generator().manual_seed(500 + seed)
+            shift = drift * torch.randn(4, 6, 5, generator=noise, dtype=torch.float64)
+            truth = float(metrics.squared_residual(shift)) / (5 * 3 / 4)
+            low, high = metrics.offset_interval(logits(32, seed=seed) + shift)
+            missed[drift] += not low <= truth <= high
+    assert missed[0.0] <= 10
+    assert 1 <= missed[0.3] <= 22
 
 
 # --- bad input ---
@@ -420,6 +452,8 @@ def test_metrics_refuse_what_does_not_fit() -> None:
         metrics.separation(f, f, resamples=10)
     with pytest.raises(ValueError, match="members"):
         metrics.expected_residual(f[:1])
+    with pytest.raises(ValueError, match="members"):
+        metrics.offset_interval(f[:2])
     with pytest.raises(ValueError, match="shape"):
         metrics.bootstrap(f[0], metrics.residual)
 
@@ -436,6 +470,7 @@ def test_metrics_refuse_what_does_not_fit() -> None:
         (lambda f: metrics.curves(f, [1], 2, "residual"), TypeError, "metric must be a function"),
         (lambda f: metrics.slope(torch.ones(2), [0, 1]), ValueError, "sizes must be at least 1"),
         (lambda f: metrics.bootstrap(f, metrics.residual, seed=None), TypeError, "seed must be an integer"),
+        (lambda f: metrics.offset_interval(f, 1.0), ValueError, "level must be a finite number in"),
     ],
 )
 def test_metrics_refuse_other_kinds(call: Callable, error: type[Exception], message: str) -> None:

@@ -64,6 +64,11 @@ def test_convergence_is_slower_in_deeper_networks() -> None:
         assert float(rest[-1]) < 1e-10
 
 
+def test_the_integrator_gets_over_a_bad_first_step() -> None:
+    """From this start it fails before its first step of the continuation, a hundred times over."""
+    assert float(chapter.convergence(2, Cyclic(4), (0, 8), 6, images=12)[-1][-1]) < 1e-10
+
+
 def test_margins_of_the_trained_networks(compared: chapter.Comparison) -> None:
     """Both attain the margin of the orbit averages."""
     assert float(compared.steerable.margins.min()) == pytest.approx(compared.averaged.margin, rel=1e-4)

@@ -46,6 +46,12 @@ def test_execution_is_stable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert [p.name for p in tmp_path.iterdir()] == ["ideas.ipynb"]
 
 
+def test_a_record_of_other_checks_is_replaced() -> None:
+    """The register got other checks since the notebook was executed."""
+    old = [{"data": {MIME_TYPE: {"id": "E3", "measured": {"residual_ratio": {"worst": 0.8}}}, "text/html": "panel"}}]
+    assert notebooks._comparable(old)[0]["data"]["text/html"] == "panel"
+
+
 @pytest.mark.parametrize(
     ("source", "message"),
     [

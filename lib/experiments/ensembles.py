@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lib import ensemble_metrics as metrics
-from lib.checks import check_float, check_int
+from lib.checks import check_float, check_int, check_tensor
 from lib.data import digits, histology_patches
 from lib.ensemble_training import Course, Plan, train_ensemble, train_epoch
 from lib.ensembles import Network, draw_members, join, orbit_logits, rotate_images
@@ -30,7 +30,7 @@ class Settings:
     epochs, rate : int, float
         Passes over the data, and step.
     seed : int
-        Seed of starts, rotations and order.
+        Seed of starts, rotations and order, and of the inputs that are noise.
     """
 
     members: int = 256
@@ -130,9 +130,29 @@ class Ensemble:
             f"{who} {name}": v for name, pair in table.items() for who, v in zip(("member", "mean"), pair, strict=True)
         }
 
-    def residual_ratio(self, inputs: str = "digits") -> float:
-        """Return the residual of the mean over the *smallest* residual among the members."""
-        return float(metrics.residual(self.mean(inputs)) / metrics.residual(self.logits[inputs]).min())
+    def residual_left(self, inputs: str = "digits") -> float:
+        """Return the squared residual of the mean over the mean squared residual of the members."""
+        return float(metrics.squared_residual(self.mean(inputs)) / metrics.squared_residual(self.logits[inputs]).mean())
+
+
+def split_rotations(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """Split logits at 16 rotations into two parts whose squared residuals add up to theirs.
+
+    Quarter turns permute the turned copies of an image, ``g → g + 4``, so the 16 copies form four orbits of C_4.
+
+    Parameters
+    ----------
+    logits
+        Shape ``(…, 16, n, classes)``.
+
+    Returns
+    -------
+    tuple of Tensor
+        Logits within the orbits of quarter turns, each as an image of its own, shape ``(…, 4, 4·n, classes)``; and the
+        means over these orbits, shape ``(…, 4, n, classes)``.
+    """
+    orbits = check_tensor("logits", logits, (16, None, None), inexact=True).unflatten(-3, (4, 4))
+    return orbits.flatten(-3, -2), orbits.mean(-4)
 
 
 def held_out_inputs(settings: Settings) -> tuple[dict[str, Tensor], Tensor]:
@@ -143,7 +163,7 @@ def held_out_inputs(settings: Settings) -> tuple[dict[str, Tensor], Tensor]:
     data, n = digits(), settings.test
     patches = histology_patches(8, 16)
     tissue = patches[:: len(patches) // n][:n]
-    noise = torch.rand(n, 64, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    noise = torch.rand(n, 64, generator=torch.Generator().manual_seed(settings.seed), dtype=torch.float64)
     inputs = {"digits": data.test_x[:n], "tissue": tissue, "noise": noise}
     return {name: x.unflatten(1, (8, 8)) for name, x in inputs.items()}, data.test_y[:n]
 
@@ -185,9 +205,9 @@ class Slopes:
     residual, divergence : Tensor
         Root mean square residual and mean divergence in every group of members, shape ``(groups, len(sizes))``.
     small : list of int
-        The sizes whose residual is at most 1; the slope of the divergence is fitted to them.
+        The sizes whose squared residual is at most 1/2; the slope of the divergence is fitted to them.
     residual_interval, divergence_interval : tuple of float
-        99 % intervals of the slopes of the means over the groups.
+        Confidence intervals of the slopes of the means over the groups.
     """
 
     sizes: list[int]
@@ -206,11 +226,11 @@ class Slopes:
         )
 
 
-def measure_slopes(logits: Tensor, largest: int = 16) -> Slopes:
+def measure_slopes(logits: Tensor, largest: int = 16, level: float = 0.99) -> Slopes:
     """Return how residual and divergence fall with the number of members M = 1, 2, 4, …, largest.
 
     The divergence is quadratic in the residual only where that is small, so its slope is fitted to those M at which the
-    residual is at most 1, or to the last three if there are fewer.
+    squared residual is at most 1/2, or to the last three if there are fewer.
 
     Parameters
     ----------
@@ -218,14 +238,16 @@ def measure_slopes(logits: Tensor, largest: int = 16) -> Slopes:
         Shape ``(m, |G|, n, classes)``; the members are divided into ``m // largest`` independent groups, at least 3.
     largest
         Largest M, a power of two, at least 4.
+    level
+        Coverage of each of the two intervals.
     """
     groups = check_int("groups", len(logits) // check_int("largest", largest, minimum=4), minimum=3)
     sizes = [2**k for k in range(largest.bit_length())]
     squares = metrics.curves(logits, sizes, groups, metrics.squared_residual)
     kl = metrics.curves(logits, sizes, groups, metrics.divergence)
-    start = min(int((squares.mean(0) > 1).sum()), len(sizes) - 3)
-    low, high = metrics.slope_interval(squares, sizes, level=0.99)
-    curved = metrics.slope_interval(kl[:, start:], sizes[start:], level=0.99)
+    start = min(int((squares.mean(0) > 0.5).sum()), len(sizes) - 3)
+    low, high = metrics.slope_interval(squares, sizes, level)
+    curved = metrics.slope_interval(kl[:, start:], sizes[start:], level)
     return Slopes(sizes, squares.sqrt(), kl, sizes[start:], (low / 2, high / 2), curved)
 
 

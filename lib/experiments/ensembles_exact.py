@@ -33,8 +33,8 @@ class ExactSettings:
         Channels of every convolution.
     rate, steps : float, int
         Step and number of steps.
-    seeds : int
-        Independent starts, one batch.
+    seeds, seed : int
+        Independent starts, one batch, and the seed that they are drawn with.
     """
 
     points: int = 20
@@ -43,6 +43,7 @@ class ExactSettings:
     rate: float = 0.1
     steps: int = 40
     seeds: int = 4
+    seed: int = 0
 
     def __post_init__(self) -> None:
         check_int("points", self.points, maximum=1200)
@@ -50,6 +51,7 @@ class ExactSettings:
         for name in ("channels", "steps", "seeds"):
             check_int(name, getattr(self, name))
         check_float("rate", self.rate, minimum=0.0)
+        check_int("seed", self.seed, minimum=0)
 
     def images(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return training images under C_4 ``(4, n, 8, 8)``, their classes, and test images under C_4."""
@@ -95,11 +97,11 @@ def draw_orbit(settings: ExactSettings, network: Network, start: str = "orbit") 
         ``"orbit"``: ρ(g)A for all g; ``"incomplete"``: the last one is an independent draw (a control).
     """
     check_choice("start", start, STARTS)
-    one = draw_members(network, settings.seeds, dtype=torch.float64)
+    one = draw_members(network, settings.seeds, settings.seed, dtype=torch.float64)
     members = network.orbit(one)
     if start == "orbit":
         return members
-    other = draw_members(network, settings.seeds, first=settings.seeds, dtype=torch.float64)
+    other = draw_members(network, settings.seeds, settings.seed, first=settings.seeds, dtype=torch.float64)
     return join([tuple(p[: 3 * settings.seeds] for p in members), other])
 
 
@@ -149,7 +151,7 @@ def train_one(settings: ExactSettings, loss: str = "augmented", support: str = "
         Support of the filters.
     """
     network = Network(8, settings.channels, 10, support)
-    members = draw_members(network, settings.seeds, dtype=torch.float64)
+    members = draw_members(network, settings.seeds, settings.seed, dtype=torch.float64)
     return _descend(settings, network, members, 4, check_choice("loss", loss, LOSSES))
 
 

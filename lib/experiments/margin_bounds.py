@@ -86,7 +86,7 @@ def signals(channels: int = CHANNELS, length: int = LENGTH) -> PermutationRepres
     return PermutationRepresentation(Cyclic(length), channels * length, images, f"R^{channels}×{length}")
 
 
-def shifted_signals(nuisance: float = 60.0, clue: float = 0.0, test_points: int = 4000) -> LabelledLaw:
+def shifted_signals(nuisance: float = 60.0, clue: float = 0.0, test_points: int = 4000, seed: int = 0) -> LabelledLaw:
     """Return the synthetic law: signals whose channel means hold the class, under a large component without mean.
 
     With orthonormal coordinates u of the invariants (one per channel), u_1 = y(1 + t/10) with t uniform in [0, 1], and
@@ -101,8 +101,8 @@ def shifted_signals(nuisance: float = 60.0, clue: float = 0.0, test_points: int 
         The control: add y · clue · c with c = (1, −1, 1, −1, …), normalised, to the training points. Test points get
         it shifted by a random group element, so that half of them see −c. The law of the training points is then not
         invariant, and not that of the test points.
-    test_points
-        Number of test points.
+    test_points, seed
+        Number of test points, and seed of their draw.
     """
     V = signals()
     project = projection(V)
@@ -121,7 +121,7 @@ def shifted_signals(nuisance: float = 60.0, clue: float = 0.0, test_points: int 
 
     inner = math.sqrt(1.1**2 + len(basis) - 1)
     outer = math.hypot(inner, check_float("nuisance", nuisance, minimum=0.0) + clue)
-    test = draw(check_int("test_points", test_points), torch.Generator().manual_seed(10), shift=True)
+    test = draw(check_int("test_points", test_points), seeded(seed + 10), shift=True)
     return LabelledLaw(V, draw, basis[0], outer, inner, *test)
 
 

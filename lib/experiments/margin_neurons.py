@@ -112,7 +112,8 @@ class NeuronPair:
 def train_neurons(activation: str, count: int = 4, seed: int = 0, turns: int = 4) -> NeuronPair:
     """Train two shallow networks to be positive on ±e_1, ±e_2, the orbit of e_1 under quarter turns.
 
-    The fully connected network sees all four points, the steerable one e_1 only.
+    The fully connected network sees all four points, the steerable one e_1 only. A start is drawn again until every
+    training point has a neuron that is not zero there: a ReLU network without one cannot learn the point.
 
     *Squares.* The first does best with one neuron at 45°, (x_1 ± x_2)²; the second can express ‖x‖² only. As functions
     on the circle these form the angle arccos √(2/3), and the margins are 1/(3√3) and half of that. *ReLU.* Both reach
@@ -139,7 +140,10 @@ def train_neurons(activation: str, count: int = 4, seed: int = 0, turns: int = 4
     turn = torch.arange(720, dtype=torch.float64) * (2 * math.pi / 720)
     for net in (dense, steerable):
         one, labels = torch.eye(net.inputs, dtype=torch.float64), torch.ones(net.inputs, dtype=torch.float64)
-        ends.append(train(net, one, labels, net.start(1, generator)[0], HOW))
+        start = net.start(1, generator)[0]
+        while not bool((net.predictor(start) > 0).all()):
+            start = net.start(1, generator)[0]
+        ends.append(train(net, one, labels, start, HOW))
         circle.append(net.values(ends[-1].parameters, torch.stack([turn.cos(), turn.sin()], -1)))
     square = activation == "square"
     best = 1 / (3 * math.sqrt(3)) if square else 1 / (4 * math.sqrt(2))
