@@ -6,6 +6,13 @@ In dimension q the expected Wasserstein-1 distance of two samples of n points of
 
 since a scale ℓ contributes about ``ℓ² / (n ℓ^q)`` to the square, summed over the scales from ``n^{−1/q}`` to one. The
 law is fitted to small samples and then has to predict large ones; a wrong q fails to.
+
+A domain with a boundary adds a term. The cells at scale ℓ that meet it are ``ℓ^{1−q}`` of ``ℓ^{−q}``, and contribute
+otherwise than those inside, which changes the scale's ``ℓ^{2−q}`` by a multiple of ``ℓ^{3−q}``:
+
+    ``n E[W]² ≈ a g_q(n) + b + c h_q(n)``,    ``h_2 = n^{−1/2}``, ``h_3 = log n``, ``h_q = n^{1 − 3/q}`` for q ≥ 4.
+
+Three constants are too many for small samples, so that this law needs ``a`` from elsewhere.
 """
 
 from __future__ import annotations
@@ -32,8 +39,8 @@ class Rate:
         Least-squares slope of log error against log n, all sizes.
     theory : float
         ``−1/max(q, 2)``.
-    a, b : float
-        Coefficients of the law, fitted to the small sizes.
+    a, b, c : float
+        Coefficients of the law, fitted to the small sizes; c = 0 without a boundary term, and a given with one.
     defect : float
         Slope, over the large sizes, of the logarithm of measured over predicted error.
     interval : tuple of float
@@ -47,6 +54,7 @@ class Rate:
     b: float
     defect: float
     interval: tuple[float, float]
+    c: float = 0.0
 
     @property
     def corrected(self) -> float:
@@ -55,13 +63,22 @@ class Rate:
 
     def predict(self, n: np.ndarray) -> np.ndarray:
         """Return the error that the law predicts for samples of n points."""
-        return np.sqrt(np.maximum(self.a * growth(n, self.quotient_dim) + self.b, 1e-300) / n)
+        square = self.a * growth(n, self.quotient_dim) + self.b
+        if self.c:
+            square = square + self.c * boundary_growth(n, self.quotient_dim)
+        return np.sqrt(np.maximum(square, 1e-300) / n)
 
 
 def growth(n: np.ndarray, q: int) -> np.ndarray:
     """Return ``g_q(n)``: 1/n, log n or n^{1 − 2/q}."""
     n = np.asarray(n, dtype=float)
     return {1: 1 / n, 2: np.log(n)}.get(check_int("q", q), n ** (1 - 2 / q))
+
+
+def boundary_growth(n: np.ndarray, q: int) -> np.ndarray:
+    """Return ``h_q(n)`` for q ≥ 2: n^{−1/2}, log n or n^{1 − 3/q}."""
+    n = np.asarray(n, dtype=float)
+    return np.log(n) if check_int("q", q, minimum=2) == 3 else n ** (1 - 3 / q)
 
 
 def slope(x: np.ndarray, y: np.ndarray, error: np.ndarray | None = None) -> float:
@@ -71,7 +88,13 @@ def slope(x: np.ndarray, y: np.ndarray, error: np.ndarray | None = None) -> floa
 
 
 def corrected_rate(
-    errors: Mapping[int, np.ndarray], q: int, fit_to: int, test_from: int, resamples: int = 200, seed: int = 0
+    errors: Mapping[int, np.ndarray],
+    q: int,
+    fit_to: int,
+    test_from: int,
+    resamples: int = 200,
+    seed: int = 0,
+    leading: float | None = None,
 ) -> Rate:
     """Fit the law to sizes up to ``fit_to`` and measure how its prediction drifts on sizes from ``test_from`` on.
 
@@ -85,6 +108,8 @@ def corrected_rate(
         The two ranges; at least two sizes in each.
     resamples, seed
         Bootstrap resamples of the replicates, and the seed of their draw.
+    leading
+        The coefficient a, if it is known from elsewhere; b and the boundary's c are then fitted, with q ≥ 2.
 
     Raises
     ------
@@ -105,23 +130,65 @@ def corrected_rate(
         raise ValueError(f"fit_to and test_from must leave two sizes each, got {fit_to}, {test_from} for {sizes}")
     mean = np.array([v.mean() for v in samples])
     relative = np.array([v.std(ddof=1) / np.sqrt(len(v)) for v in samples]) / mean
-    a, b, defect = _defect(sizes, mean, relative, q, small, large)
+    if leading is not None:
+        check_float("leading", leading, minimum=0.0)
+    law, defect = _defect(sizes, mean, relative, q, small, large, leading)
     rng = np.random.default_rng(seed)
     draws = [np.array([rng.choice(v, len(v)).mean() for _ in range(resamples)]) for v in samples]
-    spread = [_defect(sizes, np.array(m), relative, q, small, large)[2] for m in zip(*draws, strict=True)]
+    spread = [_defect(sizes, np.array(m), relative, q, small, large, leading)[1] for m in zip(*draws, strict=True)]
     low, high = np.quantile(spread, [0.025, 0.975])
-    return Rate(q, slope(sizes, mean), -1 / max(q, 2), a, b, defect, (float(low), float(high)))
+    a, b, c = law
+    return Rate(q, slope(sizes, mean), -1 / max(q, 2), a, b, defect, (float(low), float(high)), c)
 
 
 def _defect(
-    n: np.ndarray, mean: np.ndarray, relative: np.ndarray, q: int, small: np.ndarray, large: np.ndarray
-) -> tuple[float, float, float]:
+    n: np.ndarray,
+    mean: np.ndarray,
+    relative: np.ndarray,
+    q: int,
+    small: np.ndarray,
+    large: np.ndarray,
+    leading: float | None,
+) -> tuple[tuple[float, float, float], float]:
+    """Return the fitted a, b, c, and the slope of measured over predicted errors on the large sizes."""
     square, weight = n * mean**2, 1 / (2 * relative * n * mean**2)
-    design = np.stack([growth(n, q), np.ones_like(n)], 1)
-    (a, b), *_ = np.linalg.lstsq(design[small] * weight[small, None], (square * weight)[small], rcond=None)
-    predicted = np.maximum(design @ (a, b), 1e-300)
-    residual = np.sqrt(square / predicted)
-    return float(a), float(b), slope(n[large], residual[large], relative[large])
+    other = growth(n, q) if leading is None else boundary_growth(n, q)
+    known = 0.0 if leading is None else leading * growth(n, q)
+    design = np.stack([other, np.ones_like(n)], 1)
+    rest = (square - known) * weight
+    (first, b), *_ = np.linalg.lstsq(design[small] * weight[small, None], rest[small], rcond=None)
+    predicted = np.maximum(known + design @ (first, b), 1e-300)
+    law = (float(first), float(b), 0.0) if leading is None else (leading, float(b), float(first))
+    return law, slope(n[large], np.sqrt(square / predicted)[large], relative[large])
+
+
+def adjusted(values: np.ndarray, controls: np.ndarray) -> np.ndarray:
+    """Return values with the same expected mean and less noise, by regression on control variates.
+
+    ``v − C β`` with β of least squares, the residuals widened by ``√((r − 1)/(r − 1 − k))`` for the k coefficients, so
+    that their spread gives an honest standard error. The mean is biased by the order of 1/r.
+
+    Parameters
+    ----------
+    values
+        Independent replicates, shape ``(r,)``.
+    controls
+        Variables of expectation zero, observed in the same replicates, shape ``(r, k)`` with ``k ≤ r / 8``.
+
+    Raises
+    ------
+    ValueError
+        Shapes that do not fit, or too many variables for the replicates.
+    """
+    values, controls = np.asarray(values, dtype=float), np.asarray(controls, dtype=float)
+    if values.ndim != 1 or controls.ndim != 2 or len(values) != len(controls):
+        raise ValueError(f"controls must have shape ({values.size}, k), got {controls.shape}")
+    r, k = controls.shape
+    if 8 * k > r:
+        raise ValueError(f"controls must be at most one for eight replicates, got {k} for {r}")
+    design = np.concatenate([np.ones((r, 1)), controls], 1)
+    found, *_ = np.linalg.lstsq(design, values, rcond=None)
+    return found[0] + (values - design @ found) * np.sqrt((r - 1) / (r - 1 - k))
 
 
 def bootstrap_slope(errors: Mapping[float, np.ndarray], resamples: int = 200, seed: int = 0) -> tuple[float, ...]:

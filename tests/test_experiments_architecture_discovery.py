@@ -262,6 +262,27 @@ def test_the_source_teachers() -> None:
     assert inside["SI"] < 1e-14 < 0.1 < inside["WI"]
 
 
+def test_seeds_reach_every_draw() -> None:
+    action, short = ACTIONS["S3 on R^3"], Growth(rate=1.0, steps=5, threshold=0.0)
+
+    def tiny(seed: int):
+        teachers = chapter.draw_teachers(action, "SI", 2, seed=seed)
+        yield teachers
+        yield chapter.balanced_teachers(action, 2, seed=seed)
+        yield chapter.grow(action, teachers, short, seed=seed).discovery.escapes
+        yield chapter.perturbed(action, [0.1], short, 2, seed)[0].discovery.escapes
+        yield chapter.source_exact("SI", short, 2, 4, seed).discovery.escapes
+        yield chapter.source_sample("SI", short, 2, 10, True, seed).discovery.escapes
+        yield chapter.grow_stochastic(action, teachers, short, 4, ERF, seed=seed).discovery.escapes
+        yield chapter.tilted_escapes(action, teachers, [0.1], short, seed)
+        yield chapter.source_round(1, short, seed=seed)[1]
+        yield chapter.source_round(2, short, 4, seed=seed)[1]
+
+    for one, same, other in zip(tiny(1), tiny(1), tiny(2), strict=True):
+        assert torch.equal(one, same)
+        assert not torch.equal(one, other)
+
+
 # --- bad input ---
 
 

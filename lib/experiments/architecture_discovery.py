@@ -62,6 +62,8 @@ class Settings:
 
     Attributes
     ----------
+    seed : int
+        First of the independent seeds.
     seeds : int
         Discoveries with exact gradients per case; every seed has its own teacher (for C_2 with logistic units: the
         source's teacher) and its own students.
@@ -71,6 +73,7 @@ class Settings:
         Discoveries with stochastic gradients per case of the source's setting.
     """
 
+    seed: int = 0
     seeds: int = 10
     nodes: int = 20
     repeats: int = 24
@@ -78,6 +81,7 @@ class Settings:
     def __post_init__(self) -> None:
         for name in ("seeds", "repeats"):
             check_int(name, getattr(self, name))
+        check_int("seed", self.seed, minimum=0)
         check_int("nodes", self.nodes, minimum=4, maximum=64)
 
 
@@ -209,11 +213,12 @@ def balanced_teachers(action: Representation, seeds: int, units: int = 6, seed: 
     return b / (1 - c * b.square().sum(-1, keepdim=True)).sqrt()
 
 
-def perturbed(action: Representation, sizes: Sequence[float], growth: Growth, seeds: int) -> list[Run]:
+def perturbed(action: Representation, sizes: Sequence[float], growth: Growth, seeds: int, seed: int = 0) -> list[Run]:
     """Run the heuristic for strongly invariant teachers plus ``size`` times free ones, a dial that breaks symmetry."""
-    kept, free = (draw_teachers(action, kind, seeds) for kind in ("SI", "free"))
+    kept, free = (draw_teachers(action, kind, seeds, seed=seed) for kind in ("SI", "free"))
     free = free * kept.norm() / free.norm()
-    return [grow(action, kept + check_float("sizes", size, minimum=0.0) * free, growth) for size in sizes]
+    sums = [kept + check_float("sizes", size, minimum=0.0) * free for size in sizes]
+    return [grow(action, teachers, growth, seed=seed) for teachers in sums]
 
 
 # --- the source's setting: logistic units, C2 on R^2 ---
@@ -228,28 +233,23 @@ def source_teacher(kind: str) -> Tensor:
     return FREE if kind == "free" else torch.cat([FREE, FREE.flip(-1)])  # conjugation by the swap reverses 2 × 2
 
 
-def source_exact(kind: str, growth: Growth, seeds: int, nodes: int = 20) -> Run:
+def source_exact(kind: str, growth: Growth, seeds: int, nodes: int = 20, seed: int = 0) -> Run:
     """Run the heuristic on the source's teacher with the risk of a Gauss–Hermite rule, seeds being students' starts."""
     x, w = hermite_nodes(2, nodes, SCALE)
-    return _on_points(x, source_teacher(kind), growth, seeds, w)
+    return _on_points(x, source_teacher(kind), growth, seeds, seed, w)
 
 
-def source_sample(kind: str, growth: Growth, seeds: int, points: int, symmetrised: bool) -> Run:
+def source_sample(kind: str, growth: Growth, seeds: int, points: int, symmetrised: bool, seed: int = 0) -> Run:
     """Run the heuristic on one finite sample of inputs, the same in all steps, as it is or together with its images."""
-    generator = torch.Generator().manual_seed(0)
-    x = SCALE * torch.randn(check_int("points", points), 2, generator=generator, dtype=torch.float64)
-    return _on_points(torch.cat([x, x.flip(-1)]) if symmetrised else x, source_teacher(kind), growth, seeds)
+    x = SCALE * torch.randn(check_int("points", points), 2, generator=seeded(seed), dtype=torch.float64)
+    return _on_points(torch.cat([x, x.flip(-1)]) if symmetrised else x, source_teacher(kind), growth, seeds, seed)
 
 
-def _on_points(x: Tensor, teacher: Tensor, growth: Growth, seeds: int, weights: Tensor | None = None) -> Run:
+def _on_points(x: Tensor, teacher: Tensor, growth: Growth, seeds: int, seed: int, weights: Tensor | None = None) -> Run:
     teachers = teacher.expand(check_int("seeds", seeds), -1, -1)
     y = outputs(teacher[None], x, LOGISTIC)
-    found = discover(
-        lambda z: velocity(z, x, y, LOGISTIC, weights),
-        _start(None, teachers),
-        growth,
-        torch.Generator().manual_seed(0),
-    )
+    field = partial(velocity, x=x, y=y, response=LOGISTIC, weights=weights)
+    found = discover(field, _start(None, teachers), growth, seeded(seed))
     return _run(found, actions()["C2 on R^2"])
 
 
@@ -298,23 +298,26 @@ def grow_stochastic(
     batch: int,
     response: Response = LOGISTIC,
     with_images: bool = False,
+    seed: int = 0,
 ) -> Run:
     """Run the heuristic with minibatch gradients, of batches as drawn or completed by all images of their points.
 
     The other arguments are those of :func:`grow` and :func:`minibatches`.
     """
     images = action.matrix(action.group.elements()) if with_images else None
-    field = minibatches(teachers, action.dim, batch, response, images)
-    return _run(discover(field, _start(None, teachers), growth, torch.Generator().manual_seed(1)), action)
+    field = minibatches(teachers, action.dim, batch, response, images, seed)
+    return _run(discover(field, _start(None, teachers), growth, seeded(seed + 1)), action)
 
 
-def tilted_escapes(action: Representation, teachers: Tensor, angles: Sequence[float], growth: Growth) -> Tensor:
+def tilted_escapes(
+    action: Representation, teachers: Tensor, angles: Sequence[float], growth: Growth, seed: int = 0
+) -> Tensor:
     """Return how far particles leave E^G turned by some angles, with exact gradients, shape ``(angles, seeds)``.
 
     Every seed has its own random rotation: an orthonormal basis b_i of E^G becomes that of span(b_i + tan(α) n_i), with
     n_i orthogonal to E^G and the norm of the matrix with rows n_i equal to one; α is the largest principal angle.
     """
-    frame, generator = projection(Hom(action, action)).basis(), torch.Generator().manual_seed(0)
+    frame, generator = projection(Hom(action, action)).basis(), seeded(seed)
     n = torch.randn(len(teachers), *frame.shape, generator=generator, dtype=torch.float64)
     n = n - n @ frame.mT @ frame
     n = n / torch.linalg.matrix_norm(n, ord=2)[:, None, None]
@@ -323,7 +326,7 @@ def tilted_escapes(action: Representation, teachers: Tensor, angles: Sequence[fl
     for angle in angles:
         turned = torch.linalg.qr((frame + math.tan(check_float("angles", angle, 0.0, 1.5)) * n).mT)[0]
         P = turned @ turned.mT
-        rows.append(escaped(train_inside(exact, P, growth, torch.Generator().manual_seed(1)), P))
+        rows.append(escaped(train_inside(exact, P, growth, seeded(seed + 1)), P))
     return torch.stack(rows)
 
 
@@ -340,7 +343,9 @@ def success(run: Run, tolerance: float = 0.1) -> tuple[int, int, float, float]:
     return good, len(run.angles), float(interval.low), float(interval.high)
 
 
-def source_round(inside: int, growth: Growth, batch: int | None = None, seeds: int = 1) -> tuple[Tensor, Tensor]:
+def source_round(
+    inside: int, growth: Growth, batch: int | None = None, seeds: int = 1, seed: int = 0
+) -> tuple[Tensor, Tensor]:
     """Train for one round on the source's SI teacher.
 
     Parameters
@@ -353,6 +358,8 @@ def source_round(inside: int, growth: Growth, batch: int | None = None, seeds: i
         Points per step; ``None`` for exact gradients.
     seeds
         Number of runs.
+    seed
+        Seed of the starts, the noise and the batches.
 
     Returns
     -------
@@ -370,5 +377,5 @@ def source_round(inside: int, growth: Growth, batch: int | None = None, seeds: i
     elif inside == 2:
         P = projection(Hom(action, action)).matrix()
     if batch is not None:
-        field = minibatches(teacher.expand(check_int("seeds", seeds), -1, -1), 2, batch)
-    return P, train_inside(field, P.expand(seeds, 4, 4), growth, torch.Generator().manual_seed(2))
+        field = minibatches(teacher.expand(check_int("seeds", seeds), -1, -1), 2, batch, seed=seed)
+    return P, train_inside(field, P.expand(seeds, 4, 4), growth, seeded(seed + 2))

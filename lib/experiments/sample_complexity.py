@@ -7,12 +7,13 @@ MMD is in :mod:`lib.experiments.symmetric_mmd`, regularised divergences in
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from scipy.special import beta
 from torch import Tensor
 
 from lib.actions import natural, planar
@@ -20,6 +21,7 @@ from lib.checks import check_choice, check_int, seeded
 from lib.device import default_device
 from lib.divergences import invariant_program, transport, w1_batch
 from lib.groups import Cyclic, Dihedral, Symmetric
+from lib.parameters import independent_seeds
 from lib.quotient import (
     Isometries,
     isometry_defect,
@@ -32,11 +34,33 @@ from lib.quotient import (
     radial,
     turns,
 )
-from lib.rates import Rate, bootstrap_slope, corrected_rate
+from lib.rates import Rate, adjusted, bootstrap_slope, corrected_rate
 
 SCALES = ("default", "paper")
 FIT_TO = TEST_FROM = 64  # the law is fitted to smaller samples and tested on larger ones
+SEEDS = (0, 1, 2, 3)
 Sampler = Callable[[int, int, torch.Generator], Tensor]
+
+
+def independent_draws(
+    draw: Callable[[int, torch.Generator], tuple[Tensor, ...]], count: int, seeds: Sequence[int], stream: int
+) -> tuple[Tensor, ...]:
+    """Return ``count`` replicates, rounded up to a multiple of the number of seeds, of which each seed draws its share.
+
+    Parameters
+    ----------
+    draw
+        From a number of replicates and a generator to tensors whose first axis are the replicates.
+    count
+        Replicates.
+    seeds
+        Seeds of the generators.
+    stream
+        A number below 10 000 that tells experiments with the same seeds apart.
+    """
+    share = math.ceil(check_int("count", count) / len(seeds))
+    drawn = [draw(share, seeded(10_000 * seed + stream)) for seed in seeds]
+    return tuple(torch.cat(parts) for parts in zip(*drawn, strict=True))
 
 
 @dataclass(frozen=True)
@@ -47,27 +71,37 @@ class Settings:
     ----------
     scale : str
         ``"default"`` for under a minute, ``"paper"`` for the large grid.
+    seed : int
+        First of the independent seeds.
     seeds : int
-        Independent seeds; the replicates are shared out among them.
+        Independent seeds; the replicates of every experiment are shared out among them.
     """
 
     scale: str = "default"
+    seed: int = 0
     seeds: int = 4
 
     def __post_init__(self) -> None:
         check_choice("scale", self.scale, SCALES)
-        check_int("seeds", self.seeds, minimum=2, maximum=100)
+        check_int("seed", self.seed, minimum=0)
+        check_int("seeds", self.seeds, minimum=2, maximum=20)
+
+    @property
+    def independent(self) -> list[int]:
+        """The seeds."""
+        return independent_seeds(self.seed, self.seeds)
 
     def replicates(self, quotient_dim: int) -> dict[int, int]:
         """Return replicates per sample size of the Wasserstein experiments, over all seeds.
 
         Quotients of dimension one need no solver, and noise is largest where the largest scales count most, q = 1, 2.
         """
-        many = {16: 6000, 32: 5000, 64: 4000, 128: 2000, 256: 500, 512: 60}
         if quotient_dim == 1:
-            plan = dict.fromkeys((16, 32, 64, 128, 256, 512), 4000)
+            plan = dict.fromkeys((16, 32, 64, 128, 256, 512), 8000)
+        elif quotient_dim == 2:
+            plan = {16: 3000, 32: 2500, 64: 2000, 128: 1000, 256: 400, 512: 60}
         else:
-            plan = many if quotient_dim == 2 else {n: (2 * count) // 5 for n, count in many.items()}
+            plan = {16: 2400, 32: 2000, 64: 1600, 128: 800, 256: 240, 512: 40}
         if self.scale == "paper":
             large = dict.fromkeys((1024, 2048), 4000) if quotient_dim == 1 else {1024: 200, 2048: 40}
             plan = {n: 10 * count for n, count in plan.items()} | large
@@ -215,19 +249,58 @@ def infinite_cases() -> dict[str, tuple[Isometries, Sampler]]:
     }
 
 
+def sample_pairs(sampler: Sampler, count: int, n: int, seeds: Sequence[int], stream: int) -> tuple[Tensor, Tensor]:
+    """Return two independent samples of n points, ``count`` times, see :func:`independent_draws`."""
+    x, y = independent_draws(lambda share, g: (sampler(share, n, g), sampler(share, n, g)), count, seeds, stream)
+    return x, y
+
+
+LANDMARKS, CONTROLS = 64, 20
+
+
+def control_variates(
+    action: Isometries, sampler: Sampler, generator: torch.Generator
+) -> Callable[[Tensor, Tensor], Tensor]:
+    """Return variables of expectation zero that follow the large-scale part of ``W^Σ(Q_n, P_n)`` for equal laws.
+
+    For any function φ, ``E (mean of φ over x − mean of φ over y)² = 2 Var φ / n`` exactly. The φ are the leading
+    principal components of the distances to some orbits, so that they do not change along orbits.
+
+    Parameters
+    ----------
+    action, sampler
+        The group, and the law.
+    generator
+        For the orbits, and for the points from which the variances are computed.
+
+    Returns
+    -------
+    Callable
+        From samples x and y, shapes ``(r, n, dim)``, to ``n/2 · difference²/variance − 1``, shape ``(r, CONTROLS)``.
+    """
+    landmarks = sampler(1, LANDMARKS, generator)[0]
+    points = torch.cat([action.distance(sampler(1, 10_000, generator)[0], landmarks) for _ in range(10)])
+    variance, components = torch.linalg.eigh(torch.cov(points.T))
+    chart = (components / variance.clamp_min(1e-300).sqrt()).flip(-1)[:, :CONTROLS]
+
+    def means(x: Tensor) -> Tensor:
+        return torch.cat([action.distance(part, landmarks).mean(-2) for part in x.split(max(1, 2**12 // x.shape[1]))])
+
+    return lambda x, y: x.shape[1] / 2 * ((means(x) - means(y)) @ chart).square() - 1
+
+
 def transport_errors(
-    action: Isometries, sampler: Sampler, replicates: dict[int, int], seeds: int
+    action: Isometries, sampler: Sampler, replicates: Mapping[int, int], seeds: Sequence[int] = SEEDS
 ) -> dict[int, np.ndarray]:
-    """Return ``W^Σ(Q_n, P_n)`` for equal laws, whose true distance is zero: size → replicates."""
-    errors = {}
+    """Return ``W^Σ(Q_n, P_n)`` for equal laws, whose true distance is zero: size → replicates.
+
+    Noise is reduced by :func:`control_variates`: means are those of the distances, single values are not.
+    """
+    controls, errors = control_variates(action, sampler, seeded(10_000 * seeds[0])), {}
     for n, count in replicates.items():
-        parts = []
-        for seed in range(seeds):
-            generator = torch.Generator().manual_seed(10_000 * seed + n)
-            share = math.ceil(count / seeds)
-            x, y = sampler(share, n, generator), sampler(share, n, generator)
-            parts.append(_distances(x, y, action))
-        errors[n] = np.concatenate(parts)
+        x, y = sample_pairs(sampler, count, n, seeds, stream=n)
+        values = controls(x, y)[:, : len(x) // 8].numpy()
+        errors[n] = adjusted(_distances(x, y, action), values)
     return errors
 
 
@@ -237,21 +310,67 @@ def _distances(x: Tensor, y: Tensor, action: Isometries) -> np.ndarray:
     return w1_batch(x.to(device), y.to(device), action).cpu().numpy()
 
 
-def convergence(name: str, action: Isometries, sampler: Sampler, settings: Settings) -> Convergence:
-    """Measure errors against n and the corrected rate for one group."""
-    errors = transport_errors(action, sampler, settings.replicates(action.quotient_dim), settings.seeds)
-    return convergence_of(name, errors, action.quotient_dim)
+def convergence(
+    name: str, action: Isometries, sampler: Sampler, settings: Settings, leading: float | None = None
+) -> Convergence:
+    """Measure errors against n and the corrected rate for one group; ``leading`` as in :func:`convergence_of`."""
+    plan = settings.replicates(action.quotient_dim)
+    return convergence_of(name, transport_errors(action, sampler, plan, settings.independent), action, leading)
 
 
-def convergence_of(name: str, errors: dict[int, np.ndarray], q: int) -> Convergence:
-    """Return the rate of measured errors under the law of dimension q; means over batches of replicates do as well."""
-    return Convergence(name, errors, corrected_rate(errors, q, FIT_TO, TEST_FROM))
+def convergence_of(
+    name: str, errors: dict[int, np.ndarray], action: Isometries, leading: float | None = None
+) -> Convergence:
+    """Return the rate of measured errors under the law of the quotient; means over batches of replicates do as well.
+
+    Where the quotient has a boundary, ``leading`` is the law's first constant, see :func:`leading_terms`.
+    """
+    return Convergence(name, errors, corrected_rate(errors, action.quotient_dim, FIT_TO, TEST_FROM, leading=leading))
 
 
-def convergences(cases: dict[str, tuple[Isometries, Sampler]], settings: Settings) -> list[Convergence]:
+def convergences(
+    cases: dict[str, tuple[Isometries, Sampler]], settings: Settings, leading: Mapping[str, float] | None = None
+) -> list[Convergence]:
     """Return :func:`convergence` for every case, two at a time (the solvers run side by side)."""
     with ThreadPoolExecutor(max_workers=2) as pool:
-        return list(pool.map(lambda name: convergence(name, *cases[name], settings), cases))
+        known = leading or {}
+        return list(pool.map(lambda name: convergence(name, *cases[name], settings, known.get(name)), cases))
+
+
+def quotient_spread() -> dict[str, float]:
+    """Return ``∫ f^{1−1/q} = E f^{−1/q}`` for the infinite groups with q ≥ 2, f the density of the law on the quotient.
+
+    f is the volume of an orbit times the density on the space. For T² the quotient is the unit square with f = 1. For
+    U(1) on the unit ball of C² an orbit is a circle of length 2πr. For SO(3) and two points u, v of the unit ball of
+    R^3 its volume is ``8π² √det(|u|² + |v|² − uuᵀ − vvᵀ) = 8π² rs sin θ √(r² + s²)``, with r and s the lengths and θ
+    the angle.
+    """
+    nodes, weights = np.polynomial.legendre.leggauss(200)
+    r, w = (nodes + 1) / 2, weights / 2 * 3 * ((nodes + 1) / 2) ** (5 / 3)
+    pairs = w @ (r[:, None] ** 2 + r**2) ** (-1 / 6) @ w
+    angle = beta(5 / 6, 1 / 2) / 2  # E (sin θ)^{−1/3}
+    space = (8 * math.pi**2 / (4 * math.pi / 3) ** 2) ** (-1 / 3)
+    return {
+        "$T^2$ on $C^2$": 1.0,
+        "U(1) on $C^2$": 3 / 11 * (16 * math.pi) ** (1 / 3),
+        "SO(3) on pairs": float(space * angle * pairs),
+    }
+
+
+def leading_terms(torus: Sequence[Convergence]) -> dict[str, float]:
+    """Return the coefficient a of the infinite groups with q ≥ 2 from that of the torus of the same dimension.
+
+    The leading term is a sum over small cells, which know nothing of the whole space: ``√a`` is a constant of the
+    dimension times :func:`quotient_spread`, which is 1/2 for the torus of side 1/2.
+
+    Parameters
+    ----------
+    torus
+        Results of :func:`finite_cases`, q = 2 and q = 3 among them.
+    """
+    a = {c.rate.quotient_dim: 4 * c.rate.a for c in torus}
+    cases = infinite_cases()
+    return {name: a[cases[name][0].quotient_dim] * spread**2 for name, spread in quotient_spread().items()}
 
 
 def wrong_rate(result: Convergence, q: int) -> Rate:
@@ -278,15 +397,14 @@ SIDES = {1: (1, 4, 16, 64, 256), 2: (1, 2, 4, 8, 16), 3: (1, 2, 3, 4, 6), 4: (1,
 
 def lattice_gain(dim: int, settings: Settings, n: int = 64) -> Gain:
     """Measure the error under translations of the torus of orders up to 256, each with samples of its own."""
-    count = (8000 if dim == 1 else 160) * settings.factor
-    return gain_of(dim, {side**dim: lattice_errors(dim, side, count, n) for side in SIDES[dim]})
+    count, seeds = (8000 if dim == 1 else 400) * settings.factor, settings.independent
+    return gain_of(dim, {side**dim: lattice_errors(dim, side, count, n, seeds) for side in SIDES[dim]})
 
 
-def lattice_errors(dim: int, side: int, count: int, n: int) -> np.ndarray:
+def lattice_errors(dim: int, side: int, count: int, n: int, seeds: Sequence[int] = SEEDS) -> np.ndarray:
     """Return ``W^Σ(Q_n, P_n)`` of uniform samples of the torus under its translations by 1/side, ``count`` times."""
-    generator = torch.Generator().manual_seed(77 * side + dim)
-    x, y = (torch.rand(count, n, dim, dtype=torch.float64, generator=generator) for _ in range(2))
-    return _distances(x, y, lattice(side, dim))
+    pairs = sample_pairs(uniform_torus(dim), count, n, seeds, stream=3000 + 10 * side + dim)
+    return _distances(*pairs, lattice(side, dim))
 
 
 def gain_of(dim: int, errors: dict[int, np.ndarray]) -> Gain:
@@ -326,8 +444,7 @@ def disc_gain(settings: Settings, n: int = 64, orders: tuple[int, ...] = TURNS, 
 
     ``count`` replicates; by default a hundred, or a thousand at the paper's scale.
     """
-    generator = torch.Generator().manual_seed(5)
-    x, y = (uniform_balls(2)(count or 100 * settings.factor, n, generator) for _ in range(2))
+    x, y = sample_pairs(uniform_balls(2), count or 100 * settings.factor, n, settings.independent, stream=6000 + n)
     errors = {order: _distances(x, y, turns(order)) for order in orders}
     return DiscGain(errors, _distances(x, y, radial(2)))
 
@@ -352,8 +469,12 @@ def different_laws(settings: Settings, k: int = 4) -> DifferentLaws:
     sizes = {16: 200, 32: 120, 64: 80, 128: 40, 256: 16, 512: 6}
     plain, grouped, equal = {}, {}, {}
     for n, count in sizes.items():
-        generator = torch.Generator().manual_seed(900 + n)
-        x, y, z = torch.rand(3, count * settings.factor, n, 2, dtype=torch.float64, generator=generator)
+        x, y, z = independent_draws(
+            lambda share, g, n=n: tuple(torch.rand(3, share, n, 2, dtype=torch.float64, generator=g)),
+            count * settings.factor,
+            settings.independent,
+            stream=7000 + n,
+        )
         cell = torch.floor(x[..., 0] * k)
         x = torch.stack([(cell + (x[..., 0] * k - cell) / 2) / k, x[..., 1]], -1)
         for target, group in ((plain, lattice(1, 2)), (grouped, lattice(k, 2))):

@@ -103,7 +103,7 @@ def _rates() -> Cases:
     settings = transport.Settings(scale="paper")
 
     def work(case: tuple, n: int, count: int) -> Piece:
-        return {"errors": transport.transport_errors(*case, {n: count}, settings.seeds)[n]}
+        return {"errors": transport.transport_errors(*case, {n: count}, settings.independent)[n]}
 
     cases = _rate_cases().items()
     return [(name, settings.replicates(case[0].quotient_dim), partial(work, case)) for name, case in cases]
@@ -258,8 +258,15 @@ def load(part: str, folder: str | Path = RESULTS) -> tuple[dict[str, dict[int, P
 def rates(folder: str | Path = RESULTS) -> list[transport.Convergence]:
     """Return the stored errors against n with their rates: translations of the torus, then the infinite groups."""
     stored, _ = load("rates", folder)
-    dims = {name: case[0].quotient_dim for name, case in _rate_cases().items()}
-    return [transport.convergence_of(name, _field(stored[name], "errors"), dim) for name, dim in dims.items()]
+
+    def rated(cases: dict[str, tuple], leading: dict[str, float]) -> list[transport.Convergence]:
+        return [
+            transport.convergence_of(name, _field(stored[name], "errors"), action, leading.get(name))
+            for name, (action, _) in cases.items()
+        ]
+
+    torus = rated(transport.finite_cases(), {})
+    return torus + rated(transport.infinite_cases(), transport.leading_terms(torus))
 
 
 def gains(folder: str | Path = RESULTS) -> list[transport.Gain]:

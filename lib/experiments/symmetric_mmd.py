@@ -15,6 +15,7 @@ from torch import Tensor
 
 from lib.checks import check_float, check_int, seeded
 from lib.device import default_device
+from lib.experiments.sample_complexity import SEEDS, independent_draws, sample_pairs
 from lib.orbit_kernels import KernelReach, check_bandwidth, kernel_reach, mmd_squared, orbit_kernel
 from lib.quotient import Isometries, check_action, turns
 
@@ -108,26 +109,22 @@ class Panel:
         return max(product, 1 / product)
 
 
-def measure_panel(width: float, replicates: int, n: int = 64, seeds: int = 4) -> Panel:
+def measure_panel(width: float, replicates: int, n: int = 64, seeds: Sequence[int] = SEEDS) -> Panel:
     """Measure one panel: ``replicates`` pairs of samples of n points from the ring, the same for every order."""
     return panel_of(width, panel_squares(width, replicates, n, seeds))
 
 
-def measure_panels(replicates: int, n: int = 64, seeds: int = 4) -> dict[str, Panel]:
+def measure_panels(replicates: int, n: int = 64, seeds: Sequence[int] = SEEDS) -> dict[str, Panel]:
     """Return :func:`measure_panel` for the three kernel widths, two at a time."""
     with ThreadPoolExecutor(max_workers=2) as pool:
         panels = pool.map(lambda width: measure_panel(width, replicates, n, seeds), WIDTHS.values())
         return dict(zip(WIDTHS, panels, strict=True))
 
 
-def panel_squares(width: float, replicates: int, n: int = 64, seeds: int = 4) -> np.ndarray:
+def panel_squares(width: float, replicates: int, n: int = 64, seeds: Sequence[int] = SEEDS) -> np.ndarray:
     """Return squared MMDs of pairs of samples of the ring, shape ``(orders, replicates)``."""
     check_int("replicates", replicates, minimum=8)
-    drawn = []
-    for seed in range(seeds):
-        generator = torch.Generator().manual_seed(4000 + seed)
-        drawn.append([ring(math.ceil(replicates / seeds), n, generator) for _ in range(2)])
-    x, y = (torch.cat(parts).to(default_device()) for parts in zip(*drawn, strict=True))
+    x, y = (p.to(default_device()) for p in sample_pairs(ring, replicates, n, seeds, stream=4000))
     return torch.stack([mmd_squared(x, y, turns(order), width) for order in ORDERS]).cpu().numpy()
 
 
@@ -163,22 +160,23 @@ class LawCheck:
         return abs(math.sqrt(self.measured / self.closed_form) - 1)
 
 
-def check_law(width: float, order: int, replicates: int, n: int = 64, m: int = 64, seed: int = 0) -> LawCheck:
+def check_law(
+    width: float, order: int, replicates: int, n: int = 64, m: int = 64, seeds: Sequence[int] = SEEDS
+) -> LawCheck:
     """Measure ``E MMD² = (1/n + 1/m)(E k^Σ(x,x) − E k^Σ(x,x′))`` on the ring; errors are of the root mean square."""
-    generator = torch.Generator().manual_seed(6000 + seed)
-    x, y = ring(replicates, n, generator), ring(replicates, m, generator)
-    square = mmd_squared(*(p.to(default_device()) for p in (x, y)), turns(order), width).cpu().numpy()
+    pairs = independent_draws(lambda share, g: (ring(share, n, g), ring(share, m, g)), replicates, seeds, stream=6000)
+    square = mmd_squared(*(p.to(default_device()) for p in pairs), turns(order), width).cpu().numpy()
     reach, alone = ring_reach(order, width), ring_reach(1, width)
     scale = 1 / n + 1 / m
-    error = square.std(ddof=1) / math.sqrt(replicates) / square.mean() / 2
+    error = square.std(ddof=1) / math.sqrt(len(square)) / square.mean() / 2
     closed, plain = (scale * (r.constant**2 - r.mean) for r in (reach, alone))
-    return LawCheck(width, order, n, m, replicates, float(square.mean()), float(error), closed, plain)
+    return LawCheck(width, order, n, m, len(square), float(square.mean()), float(error), closed, plain)
 
 
-def check_laws(plan: Sequence[tuple[float, int, int, int, int]]) -> list[LawCheck]:
+def check_laws(plan: Sequence[tuple[float, int, int, int, int]], seeds: Sequence[int] = SEEDS) -> list[LawCheck]:
     """Return :func:`check_law` for every row ``(width, order, replicates, n, m)``, two at a time."""
     with ThreadPoolExecutor(max_workers=2) as pool:
-        return list(pool.map(lambda row: check_law(*row), plan))
+        return list(pool.map(lambda row: check_law(*row, seeds), plan))
 
 
 @dataclass(frozen=True)
@@ -197,7 +195,9 @@ class DifferentRings:
         return self.grouped / self.plain
 
 
-def different_rings(width: float, order: int, replicates: int = 40, shift: float = 0.3) -> DifferentRings:
+def different_rings(
+    width: float, order: int, replicates: int = 160, shift: float = 0.3, seeds: Sequence[int] = SEEDS
+) -> DifferentRings:
     """Measure ``|MMD(Q, P) − MMD^Σ(Q_n, P_n)|`` where Q is the ring and P the ring moved outwards by ``shift``."""
     nodes, weights = np.polynomial.legendre.leggauss(400)
     r, w = INNER + (OUTER - INNER) * (nodes + 1) / 2, weights / 2
@@ -206,9 +206,13 @@ def different_rings(width: float, order: int, replicates: int = 40, shift: float
     true = math.sqrt(mass @ pair @ mass)
     sizes, errors = [16, 64, 256, 512], {1: [], order: []}
     for n in sizes:
-        generator = torch.Generator().manual_seed(7000 + n)
-        count = max(12, min(replicates, 8 * replicates * 16 // n))
-        x, y = ring(count, n, generator), ring(count, n, generator, INNER + shift, OUTER + shift)
+        count = max(12, min(replicates, replicates * 128 // n))
+        x, y = independent_draws(
+            lambda share, g, n=n: (ring(share, n, g), ring(share, n, g, INNER + shift, OUTER + shift)),
+            count,
+            seeds,
+            stream=7000 + n,
+        )
         for group in errors:
             value = mmd_squared(x, y, turns(group), width).sqrt() - true
             errors[group].append(float(value.square().mean().sqrt()))
