@@ -183,11 +183,20 @@ def pooled_kernel(points: Tensor, statistic: str = "mmd", scales: Sequence[float
     Returns
     -------
     Tensor
-        Shape ``(..., N, N)``.
+        Shape ``(..., N, N)``, float64: in single precision squares of distances overflow from 1e19 on.
+
+    Raises
+    ------
+    ValueError
+        Points whose distances overflow even so, from about 1e154 on.
     """
-    check_tensor("points", points, (None, None), inexact=True)
+    check_tensor("points", points, (None, None), inexact=True, real=True)
     _check_statistic(statistic, scales)
+    points = points.double()
     distances = torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist")
+    if not bool(distances.isfinite().all()):
+        largest = float(points.abs().max())
+        raise ValueError(f"points must lie less than 1e154 apart, got coordinates up to {largest:.1e}; rescale them")
     if statistic == "energy":
         return -distances
     i, j = torch.triu_indices(*distances.shape[-2:], offset=1, device=points.device)
@@ -218,13 +227,13 @@ def _test_runs(
     """Return statistics and p-values of some runs; ties count as at least as large, up to rounding."""
     kernel = pooled_kernel(pooled, statistic, scales)
     m = pooled.shape[1] - n
-    first = torch.cat([pooled.new_full((n,), 1 / n), pooled.new_full((m,), -1 / m)])
-    w = signs(len(pooled), n, m, permutations, generator).to(pooled)
+    first = torch.cat([kernel.new_full((n,), 1 / n), kernel.new_full((m,), -1 / m)])
+    w = signs(len(pooled), n, m, permutations, generator).to(kernel)
     permuted = ((w @ kernel) * w).sum(-1)
     observed = (kernel @ first) @ first
-    rounding = 32 * torch.finfo(pooled.dtype).eps * kernel.abs().amax((-2, -1))
+    rounding = 32 * torch.finfo(kernel.dtype).eps * kernel.abs().amax((-2, -1))
     larger = (permuted >= (observed - rounding)[:, None]).sum(-1)
-    return observed, (1 + larger).double() / (1 + permutations)
+    return observed.to(pooled.dtype), (1 + larger).double() / (1 + permutations)
 
 
 def rejection_interval(trials: int, level: float = 0.05, coverage: float = 0.95) -> tuple[int, int]:

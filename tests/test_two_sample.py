@@ -122,6 +122,18 @@ def test_unequal_sizes_keep_the_level():
     assert rejections_fit(int(result.rejected().sum()), RUNS, 0.05)
 
 
+@pytest.mark.parametrize("statistic", STATISTICS)
+def test_a_point_far_away_does_not_reject_equal_laws(statistic):
+    """In single precision the square of its distance overflows."""
+    x, y = normal(2, RUNS, 10, 2).float()
+    x[:, 0] *= 1e20
+    result = two_sample_test(x, y, rng(), 19, statistic)
+    assert bool(result.statistic.isfinite().all())
+    assert int(result.rejected().sum()) <= binom.ppf(0.999, RUNS, 0.05)
+    with pytest.raises(ValueError, match=r"points must lie less than 1e154 apart, got coordinates up to .*e.20"):
+        two_sample_test(x.double() * 1e180, y.double(), rng(), 19, statistic)
+
+
 def test_ties_make_the_test_cautious():
     coins = torch.randint(2, (2, RUNS, 6, 1), generator=rng()).double()
     rejections = int(two_sample_test(*coins, rng(), 19).rejected().sum())
@@ -190,7 +202,7 @@ def test_moves_are_uniform_over_the_elements():
     images = planar(Dihedral(4)).apply(Dihedral(4).unsqueeze(Dihedral(4).elements()), x[:1])[:, 0]
     for identity in (False, True):
         moved = random_move(planar(Dihedral(4)), identity)(x, rng())
-        nearest = torch.cdist(moved, images)
+        nearest = torch.cdist(moved, images, compute_mode="donot_use_mm_for_euclid_dist")
         assert float(nearest.amin(-1).max()) < 1e-12
         counts = torch.bincount(nearest.argmin(-1), minlength=8)
         still = int(counts[Dihedral(4).index(Dihedral(4).identity())])
