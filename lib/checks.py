@@ -90,6 +90,45 @@ def holds(condition: torch.Tensor) -> bool:
         return True
 
 
+def check_probabilities(name: str, value: Any, count: int, batched: bool = False) -> torch.Tensor:
+    """Return ``value`` if it is a probability vector of length ``count``: nonnegative, of sum one up to rounding.
+
+    Rounding is 1e-9, in single precision 4e-6: a vector may be normalised in its own dtype. With ``batched`` it may
+    hold several of them, shape ``(..., count)``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`check_tensor` for real floating-point numbers; a negative entry or another sum.
+    """
+    if check_tensor(name, value, (count,), inexact=True, real=True).ndim != 1 and not batched:
+        raise ValueError(f"{name} must have shape ({count},), got {tuple(value.shape)}")
+    sums, rounding = value.double().sum(-1), max(1e-9, 32 * torch.finfo(value.dtype).eps)
+    if not holds(value >= 0) or not holds((sums - 1).abs() <= rounding):
+        worst = float(sums.flatten()[(sums - 1).abs().argmax()])
+        got = f"a smallest entry of {float(value.min()):.3g} and a sum of {worst:.9g}"
+        raise ValueError(f"{name} must hold nonnegative probabilities with sum 1, got {got}")
+    return value
+
+
+def check_signs(name: str, value: Any, count: int) -> torch.Tensor:
+    """Return ``value`` if it is a vector of ``count`` labels 1 or −1, of any dtype that can hold both.
+
+    Raises
+    ------
+    TypeError, ValueError
+        No tensor, complex or Boolean; another shape; other numbers. Unsigned integers wrap: −1 becomes 255.
+    """
+    if check_tensor(name, value, (count,), real=True).ndim != 1:
+        raise ValueError(f"{name} must have shape ({count},), got {tuple(value.shape)}")
+    if value.dtype == torch.bool:
+        raise TypeError(f"{name} must be numbers 1 or -1, got {value.dtype}")
+    if not holds(value.double().abs() == 1):
+        others = sorted(set(value[value.double().abs() != 1].tolist()))[:5]
+        raise ValueError(f"{name} must all be 1 or -1, got {others} of {value.dtype}")
+    return value
+
+
 def check_tensor(
     name: str, value: Any, shape: tuple[int | None, ...] | None = None, inexact: bool = False, real: bool = False
 ) -> torch.Tensor:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lib.checks import check_choice, check_float, check_tensor
+from lib.checks import check_choice, check_float, check_probabilities, check_tensor
 from lib.quotient import Isometries, check_action, check_pair, quotient_cost
 
 KINDS = ("alpha2", "kl")
@@ -19,6 +19,7 @@ KINDS = ("alpha2", "kl")
 PIVOTS = 10_000_000
 _BLOCK = 2**16  # entries of cost matrices computed together: few enough to stay in the cache
 _POTENTIALS = 2**10  # unknowns of one convex program
+_EXPONENT = 500  # exp overflows from 709 on
 
 
 def w1(x: Tensor, y: Tensor, action: Isometries, a: Tensor | None = None, b: Tensor | None = None) -> float:
@@ -52,7 +53,8 @@ def transport(cost: Tensor, a: np.ndarray, b: np.ndarray) -> float:
     check_tensor("cost", cost, (len(a), len(b)), inexact=True, real=True)
     if cost.ndim != 2:
         raise ValueError(f"cost must be one matrix, shape ({len(a)}, {len(b)}), got {tuple(cost.shape)}")
-    return float(ot.emd2(a, b, cost.cpu().numpy(), numItermax=PIVOTS))
+    unit = float(cost.abs().max()) or 1.0  # the solver takes differences of costs below 1e-15 for zero
+    return unit * float(ot.emd2(a, b, (cost.double() / unit).cpu().numpy(), numItermax=PIVOTS))
 
 
 def w1_batch(x: Tensor, y: Tensor, action: Isometries) -> Tensor:
@@ -160,12 +162,13 @@ def invariant_program(distances: Tensor, gain: Tensor) -> float:
     entries = np.concatenate([np.ones(len(rows)), -np.ones(len(rows))])
     matrix = coo_array((entries, (np.tile(rows, 2), np.concatenate([left, right]))), shape=(len(rows), count))
     bounds = [(0, 0)] + [(None, None)] * (count - 1)
-    limits = distances.cpu().numpy()[:, i, j].ravel()
+    unit = float(distances.abs().max()) or 1.0  # the solver's tolerances are absolute
+    limits = distances.double().cpu().numpy()[:, i, j].ravel() / unit
     options = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
     solution = linprog(-gain.cpu().numpy(), matrix.tocsr(), limits, bounds=bounds, method="highs", options=options)
     if solution.status != 0:
         raise ArithmeticError(f"the program over invariant potentials was not solved: {solution.message}")
-    return -float(solution.fun)
+    return -unit * float(solution.fun)
 
 
 def regularised_divergence(
@@ -229,6 +232,10 @@ def regularised_batch(x: Tensor, y: Tensor, action: Isometries, kind: str = "alp
 def dual_values(cost: np.ndarray, first: int, kind: str, neighbours: int = 6) -> np.ndarray:
     """Maximise the dual over potentials with ``γ_i − γ_j ≤ cost_ij``, adding inequalities where they are violated.
 
+    Small costs are scaled: with λ the largest cost, or 1 if that is smaller, and γ = λη (``kl``) or 1 + λη (``alpha2``)
+    the value is λ times the maximum of ``E η(x) − log(E exp λη(y))/λ`` or ``E η(x) − E [((1 + λη)₊² − 1)/2λ](y)`` under
+    ``η_i − η_j ≤ cost_ij/λ``, whose limit for λ → 0 is W1. Nothing cancels, however small the costs are.
+
     Parameters
     ----------
     cost
@@ -249,16 +256,25 @@ def dual_values(cost: np.ndarray, first: int, kind: str, neighbours: int = 6) ->
     Raises
     ------
     ArithmeticError
-        The solver fails, or sixty rounds do not suffice.
+        The solver fails, or sixty rounds do not suffice, as for ``kl`` with costs of some hundreds.
+    ValueError
+        Costs above 500 for ``kl``.
     """
+    largest = cost.max((1, 2), keepdims=True)
+    if kind == "kl" and not largest.max() <= _EXPONENT:
+        got = f"at most {_EXPONENT} for kl, whose potentials are exponents, got {largest.max():.3g}"
+        raise ValueError(f"lipschitz times the largest distance must be {got}")
+    unit = np.where(largest > 0, np.minimum(largest, 1.0), 1.0)
+    cost, rounding = cost / unit, np.maximum(largest, 1.0)
     active = np.stack([_first_inequalities(c, neighbours) for c in cost])
-    gamma, diagonal = np.zeros(cost.shape[:2]), np.arange(cost.shape[1])
+    eta, diagonal = np.zeros(cost.shape[:2]), np.arange(cost.shape[1])
     for _ in range(60):
-        before, gamma = gamma, _solve_round(cost, active, first, kind, gamma)
-        slack = gamma[:, :, None] - gamma[:, None, :] - cost
-        settled = kind == "alpha2" or np.abs(gamma - before).max() < 1e-6
+        before, eta = eta, _solve_round(cost, active, first, kind, eta, unit[..., 0])
+        slack = (eta[:, :, None] - eta[:, None, :] - cost) / rounding
+        settled = kind == "alpha2" or np.abs(unit[..., 0] * (eta - before)).max() < 1e-6
         if slack.max() < 1e-8 and settled:
-            return _dual_objective(gamma, first, kind)
+            eta = (eta[:, None, :] + cost).min(-1)  # exactly feasible: the value is a lower bound
+            return unit[:, 0, 0] * _dual_objective(eta, first, kind, unit[..., 0]).clip(0)
         active |= slack > -1e-9
         active[:, diagonal, diagonal] = False
     raise ArithmeticError("the dual of the regularised divergence did not settle within 60 rounds")
@@ -277,15 +293,20 @@ def _first_inequalities(cost: np.ndarray, neighbours: int) -> np.ndarray:
     return active | active.T
 
 
-def _dual_objective(gamma: np.ndarray, first: int, kind: str) -> np.ndarray:
-    gain, rest = gamma[:, :first].mean(1), gamma[:, first:]
+def _dual_objective(eta: np.ndarray, first: int, kind: str, unit: np.ndarray) -> np.ndarray:
+    """Return the objectives of scaled potentials; ``unit`` is λ, shape ``(replicates, 1)``."""
+    gain, rest = eta[:, :first].mean(1), eta[:, first:]
     if kind == "alpha2":
-        return gain - (np.maximum(rest, 0) ** 2).mean(1) / 2 - 0.5
-    return gain - np.log(np.exp(rest).mean(1))
+        p = np.maximum(rest, -1 / unit)
+        return gain - (p + unit * p**2 / 2).mean(1)
+    top = rest.max(1, keepdims=True)
+    return gain - top[:, 0] - np.log1p(np.expm1(unit * (rest - top)).mean(1)) / unit[:, 0]
 
 
-def _solve_round(cost: np.ndarray, active: np.ndarray, first: int, kind: str, gamma: np.ndarray) -> np.ndarray:
-    """Return the best potentials for some of the inequalities; for KL, those of the expansion at ``gamma``.
+def _solve_round(
+    cost: np.ndarray, active: np.ndarray, first: int, kind: str, eta: np.ndarray, unit: np.ndarray
+) -> np.ndarray:
+    """Return the best scaled potentials for some of the inequalities; for KL, those of the expansion at ``eta``.
 
     ``log E exp γ = min_c E exp(γ − c) + c − 1``, and γ is free up to a shift, so that c = 0 may be taken. Its expansion
     to second order is Newton's method: each round is a quadratic program, which Clarabel solves more reliably than one
@@ -294,28 +315,29 @@ def _solve_round(cost: np.ndarray, active: np.ndarray, first: int, kind: str, ga
     import cvxpy as cp
     from scipy.sparse import coo_array
 
-    place = np.arange(gamma.size).reshape(gamma.shape)
+    place = np.arange(eta.size).reshape(eta.shape)
     replicate, i, j = np.nonzero(active)
     rows = np.tile(np.arange(len(i)), 2)
     entries = np.concatenate([np.ones(len(i)), -np.ones(len(i))])
     columns = np.concatenate([place[replicate, i], place[replicate, j]])
-    matrix = coo_array((entries, (rows, columns)), shape=(len(i), gamma.size)).tocsr()
-    potential, m = cp.Variable(gamma.size), gamma.shape[1] - first
+    matrix = coo_array((entries, (rows, columns)), shape=(len(i), eta.size)).tocsr()
+    potential, m = cp.Variable(eta.size), eta.shape[1] - first
+    weight = np.broadcast_to(unit, (len(eta), m)).ravel()
     gain = cp.sum(potential[place[:, :first].ravel()]) * (m / first)  # times m: the solver prefers weights of order one
     rest, constraints = potential[place[:, first:].ravel()], [matrix @ potential <= cost[active]]
     if kind == "alpha2":
-        positive = cp.Variable(rest.size, nonneg=True)
-        constraints.append(positive >= rest)
-        objective = gain - cp.sum_squares(positive) / 2
+        positive = cp.Variable(rest.size)
+        constraints += [positive >= rest, positive >= -np.minimum(1 / weight, 2)]  # |η| ≤ 1 at the maximum for λ < 1
+        objective = gain - cp.sum(positive) - cp.sum_squares(cp.multiply(np.sqrt(weight), positive)) / 2
     else:
-        here = gamma[:, first:].ravel()
-        weight, step = np.exp(here), rest - here
-        objective = gain - weight @ step - cp.sum_squares(cp.multiply(np.sqrt(weight), step)) / 2
+        here = eta[:, first:].ravel()
+        growth, step = np.exp(weight * here), rest - here
+        objective = gain - growth @ step - cp.sum_squares(cp.multiply(np.sqrt(weight * growth), step)) / 2
     problem = cp.Problem(cp.Maximize(objective), constraints)
     problem.solve(solver=cp.CLARABEL)
     if problem.status != "optimal":
         raise ArithmeticError(f"the dual of the regularised divergence was not solved: {problem.status}")
-    return potential.value.reshape(gamma.shape)
+    return potential.value.reshape(eta.shape)
 
 
 def check_samples(x: Tensor, y: Tensor, action: Isometries) -> None:
@@ -338,7 +360,5 @@ def _masses(name: str, given: Tensor | None, count: int) -> np.ndarray:
     """Return masses as an array, equal ones where none are given."""
     if given is None:
         return np.full(count, 1.0 / count)
-    check_tensor(name, given, (count,), inexact=True, real=True)
-    if given.ndim != 1 or bool((given < 0).any()) or abs(float(given.sum()) - 1) > 1e-9:
-        raise ValueError(f"{name} must be {count} nonnegative masses of sum 1, got sum {float(given.sum()):.6g}")
-    return given.detach().cpu().double().numpy()
+    masses = check_probabilities(name, given, count).detach().cpu().double().numpy()
+    return masses / masses.sum()  # the solvers want equal sums to the last digit

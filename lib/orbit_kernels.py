@@ -14,6 +14,8 @@ from functools import cached_property
 
 import numpy as np
 import torch
+from scipy.fft import dct
+from scipy.special import ive
 from torch import Tensor
 
 from lib.checks import check_float, check_instance, check_int
@@ -21,6 +23,7 @@ from lib.quotient import CHUNK, Isometries, check_action, check_pair, polar
 
 _BLOCK = 2**17  # pairs per block: small enough to stay in the cache
 _NEGLIGIBLE = 1e-17  # harmonics below this size cannot be seen in float64
+_LARGEST_ROOT = 2.0**15  # SciPy's Bessel functions of higher order end at z = 2³⁰
 
 
 def orbit_kernel(x: Tensor, y: Tensor, action: Isometries, bandwidth: float) -> Tensor:
@@ -103,7 +106,7 @@ def _mmd_of_turns(points: Tensor, w: Tensor, order: int | float, s: float) -> Te
     pair = 2 * w[i] * w[j]
     radius, angle = polar(points)
     average = TurnedKernel(order, s, float(radius.min()), float(radius.max()))
-    if average.degree**2 < len(points) * len(i) and order**2 > average.reach:
+    if average.degree**2 < len(points) * len(i) and order**2 > average.reach and average.high <= _LARGEST_ROOT:
         return average.quadratic_form(radius, angle, w)
     values = []
     for r, theta in zip(*(t.split(max(1, _BLOCK // max(1, len(i)))) for t in (radius, angle)), strict=True):
@@ -116,8 +119,12 @@ class TurnedKernel:
     """The Gaussian kernel of points (r, θ) and (ρ, θ − δ) of the plane, averaged over the turns by 2π/order.
 
     With ``z = rρ/s²`` the kernel is ``exp(−(r − ρ)²/2s²) Σ_p κ_p(z) cos(pδ)``, where ``κ_p(z) = exp(−z) I_p(z)``;
-    averaging keeps the p that are multiples of the order. One fast Fourier transform over the angle gives all κ_p at
-    Chebyshev nodes in √z, and polynomials carry them to every pair. Few turns are summed image by image instead.
+    averaging keeps the p that are multiples of the order. For p > 0, Chebyshev polynomials in √z carry κ_p from nodes
+    to every pair. Where fewer images than harmonics are near, the images are summed instead.
+
+    Both sums and the polynomials are cut where the rest is below 1e-17. Harmonics: ``κ_p(z) < 1e-17`` for
+    p ≥ 9√z + 12. Images: one at an angle α from the nearest has the factor ``exp(−2z sin²(α/2))``, below 1e-17 where
+    ``√z sin(α/2) > 4.43``. Polynomials: :func:`chebyshev_terms`.
 
     Parameters
     ----------
@@ -135,28 +142,29 @@ class TurnedKernel:
         self.order, self.s = order, check_bandwidth(bandwidth)
         check_float("smallest", smallest, minimum=0.0)
         check_float("largest", largest, minimum=smallest)
-        self.low, self.high = smallest / bandwidth, max(largest / bandwidth, smallest / bandwidth + 1e-9)
-        self.reach = int(9 * self.high) + 12  # no harmonic beyond this frequency exceeds 1e-17
-        self.by_images = order <= 1 + 4 * self.reach / max(order, 1)
+        self.low = smallest / bandwidth
+        self.high = max(largest / bandwidth, 1.001 * self.low + 0.01)  # apart, also after rounding to float32
+        check_float("largest / bandwidth", self.high, maximum=1e15)
+        self.reach = int(9 * self.high) + 12
+        self.images = order
+        if order < math.inf and self.low > 4.43:
+            self.images = min(order, 2 * math.ceil(order * math.asin(4.43 / self.low) / math.pi - 0.5) + 1)
+        few = self.images <= 1 + 4 * self.reach / order or self.high > _LARGEST_ROOT
+        self.by_images = order <= self.reach and few
 
     @cached_property
     def series(self) -> list[list[float]]:
-        """Chebyshev coefficients of κ_p in √z for p = 0, order, 2·order, …, without negligible ends."""
-        reach = self.reach
-        step = self.order if self.order <= reach else reach + 1
-        wave = np.cos(2 * np.pi * np.arange(4 * reach) / (4 * reach)) - 1
-        degree = 16
-        while True:
-            nodes = np.cos(np.pi * (np.arange(degree) + 0.5) / degree)
-            root = self.low + (self.high - self.low) * (nodes + 1) / 2
-            kappa = np.fft.rfft(np.exp(root[:, None] ** 2 * wave)).real[:, : reach + 1 : int(step)] / wave.size
-            fit = 2 / degree * np.polynomial.chebyshev.chebvander(nodes, degree - 1).T @ kappa
-            fit[0] /= 2
-            if np.abs(fit[-3:]).max() < 1e-15 or degree >= 512:
-                break
-            degree *= 2
-        kept = [np.trim_zeros(np.where(np.abs(c) > _NEGLIGIBLE, c, 0.0), "b").tolist() for c in fit.T]
-        while len(kept) > 1 and not kept[-1]:
+        """Chebyshev coefficients of κ_p in √z for p = order, 2·order, … up to ``reach``, without negligible ends."""
+        kept: list[list[float]] = []
+        if self.order <= self.reach:
+            count = chebyshev_terms(self.low, self.high)
+            nodes = np.cos(np.pi * (np.arange(count) + 0.5) / count)
+            z = (self.low + (self.high - self.low) * (nodes + 1) / 2) ** 2
+            for p in range(self.order, self.reach + 1, self.order):
+                fit = dct(ive(p, z)) / count
+                fit[0] /= 2
+                kept.append(np.trim_zeros(np.where(np.abs(fit) > _NEGLIGIBLE, fit, 0.0), "b").tolist())
+        while kept and not kept[-1]:
             kept.pop()
         return kept
 
@@ -165,13 +173,15 @@ class TurnedKernel:
         for name, radius in (("r", r), ("rho", rho)):
             self._check_radii(name, radius)
         check_instance("delta", delta, Tensor)
-        z = r * rho / self.s**2
         if self.by_images:
-            return self._sum_images((r - rho) ** 2 / (-2 * self.s**2) - z, z, delta)
-        first, *rest = self.harmonics(r, rho)
-        total, cosine = first, torch.cos(delta * self.order) if rest else first
+            return self._sum_images(r, rho, delta)
+        terms = self.harmonics(r, rho)
+        total = next(terms)
+        if not self.series:
+            return total
+        cosine = torch.cos(delta * self.order)
         before, now = torch.ones_like(cosine), cosine
-        for harmonic in rest:
+        for harmonic in terms:
             total += harmonic * now
             before, now = now, 2 * cosine * now - before
         return total
@@ -189,10 +199,12 @@ class TurnedKernel:
 
     def harmonics(self, r: Tensor, rho: Tensor) -> Iterator[Tensor]:
         """Yield the coefficients ``F_p(r, ρ)`` of ``cos pδ`` for the multiples p ≥ 0 of the order."""
-        t = (2 / (self.high - self.low)) * (torch.sqrt(r * rho) / self.s - self.low) - 1
-        radial = torch.exp((r - rho) ** 2 / (-2 * self.s**2))
-        for k, coefficients in enumerate(self.series):
-            yield (2 if k else 1) * radial * _chebyshev(coefficients, t)
+        radial, z = torch.exp((r - rho) ** 2 / (-2 * self.s**2)), r * rho / self.s**2
+        yield radial * torch.special.i0e(z)
+        if self.series:
+            t = (2 / (self.high - self.low)) * (z.sqrt() - self.low) - 1
+        for coefficients in self.series:
+            yield 2 * radial * _chebyshev(coefficients, t)
 
     @property
     def degree(self) -> int:
@@ -225,13 +237,31 @@ class TurnedKernel:
             values.append((moments @ coupling * moments).sum((0, 2)))
         return torch.cat(values).clamp_min(0)
 
-    def _sum_images(self, base: Tensor, z: Tensor, delta: Tensor) -> Tensor:
-        along, across = z * torch.cos(delta), z * torch.sin(delta)
+    def _sum_images(self, r: Tensor, rho: Tensor, delta: Tensor) -> Tensor:
+        """Return the sum over the nearest images, ``‖x − σy‖² = (r − ρ)² + 4rρ sin²((δ − α)/2)``."""
+        step = 2 * math.pi / self.order
+        half, root = (delta - step * torch.round(delta / step)) / 2, torch.sqrt(2 * r * rho) / self.s
+        along, across, base = root * torch.sin(half), root * torch.cos(half), (r - rho) ** 2 / (-2 * self.s**2)
         total = torch.zeros_like(base)
-        for k in range(int(self.order)):
-            angle = 2 * math.pi * k / self.order
-            total += torch.exp((base + along * math.cos(angle)).sub_(across, alpha=math.sin(angle)))
+        for k in range(-(self.images // 2), self.images - self.images // 2):
+            chord = (along * math.cos(k * step / 2)).sub_(across, alpha=math.sin(k * step / 2))
+            total += torch.addcmul(base, chord, chord, value=-1).exp_()
         return total / self.order
+
+
+def chebyshev_terms(low: float, high: float) -> int:
+    """Return how many Chebyshev nodes on [low, high] interpolate every κ_p(x²) with an error below 1e-17.
+
+    By its integral over the angle, ``|κ_p(x²)| ≤ max(1, exp(2(v² − u²)))`` at x = u + iv. With M the maximum over the
+    Bernstein ellipse of parameter ϱ > 1, n nodes leave at most ``4M ϱ^{1−n} / (ϱ − 1)`` (Trefethen 2013, Theorem 8.2);
+    the best ϱ of a grid is taken. About 30 √(high − low) terms for low = 0, 40 where high ≤ 3 low.
+    """
+    half, centre = (high - low) / 2, (high + low) / 2
+    excess = np.geomspace(1e-6, 100, 400)
+    major, minor = ((1 + excess + sign / (1 + excess)) / 2 for sign in (1, -1))
+    t = np.clip(-major * centre / (half * (major**2 + minor**2)), -1, 1)  # where v² − u² is largest
+    growth = 2 * np.maximum((half * minor) ** 2 * (1 - t**2) - (centre + half * major * t) ** 2, 0)
+    return 1 + math.ceil(((growth + np.log(4 / excess / _NEGLIGIBLE)) / np.log1p(excess)).min())
 
 
 def _polynomials(t: Tensor, count: int) -> Tensor:

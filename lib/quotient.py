@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lib.checks import check_callable, check_instance, check_int, check_tensor
+from lib.checks import check_callable, check_instance, check_int, check_tensor, holds
 from lib.groups import FiniteGroup
 from lib.representations import Representation
 
@@ -77,13 +77,19 @@ class Isometries:
         TypeError
             ``x`` is no real floating-point tensor.
         ValueError
-            ``x`` is empty, has another dimension, or NaN or infinite entries.
+            ``x`` is empty, has another dimension, NaN or infinite entries, or is so small or large that squares of
+            distances would leave the dtype's range: beyond about 1e±15 in float32, 1e±123 in float64.
         """
         check_tensor(name, x, (None, self.dim), inexact=True)
         if x.is_complex():
             raise TypeError(f"{name} must be real (complex vectors as real parts, then imaginary parts), got {x.dtype}")
         if not x.numel():
             raise ValueError(f"{name} must hold at least one point, got shape {tuple(x.shape)}")
+        largest, kind = x.detach().abs().max(), torch.finfo(x.dtype)
+        low, high = kind.tiny**0.4, kind.max**0.4
+        if not self.periodic and not holds((largest == 0) | ((low < largest) & (largest < high))):
+            wanted = f"a largest coordinate between {low:.0e} and {high:.0e} in {x.dtype}"
+            raise ValueError(f"{name} must have {wanted}, got {float(largest):.1e}; rescale the points")
         return x
 
 
@@ -268,14 +274,14 @@ def phase(count: int) -> Isometries:
     def distance(x: Tensor, y: Tensor) -> Tensor:
         (u, v), (a, b) = ((p[..., :count], p[..., count:]) for p in (x, y))
         inner = torch.hypot(u @ a.mT + v @ b.mT, v @ a.mT - u @ b.mT)
-        minors, sign = torch.zeros_like(inner), x.new_tensor([1.0, -1.0])
+        r, rho = torch.linalg.vector_norm(x, dim=-1)[..., :, None], torch.linalg.vector_norm(y, dim=-1)[..., None, :]
+        size = (r * rho + inner).clamp_min(torch.finfo(x.dtype).tiny).sqrt()  # zero only where the minors are
+        square, sign = (r - rho) ** 2, x.new_tensor([1.0, -1.0])
         for i, j in itertools.combinations(range(count), 2):
             s, t = u[..., [i, j]], v[..., [i, j]]
             c, d = ((sign * p[..., [j, i]]).mT for p in (a, b))
-            minors = minors + (s @ c - t @ d) ** 2 + (s @ d + t @ c) ** 2
-        r, rho = torch.linalg.vector_norm(x, dim=-1)[..., :, None], torch.linalg.vector_norm(y, dim=-1)[..., None, :]
-        size = (r * rho + inner).clamp_min(torch.finfo(x.dtype).tiny)  # zero only where the minors are
-        return torch.sqrt((r - rho) ** 2 + 2 * minors / size)
+            square = square + 2 * (((s @ c - t @ d) / size) ** 2 + ((s @ d + t @ c) / size) ** 2)
+        return square.sqrt()
 
     return Isometries(f"U(1) on C^{count}", math.inf, 2 * count, 2 * count - 1, False, distance)
 
@@ -283,22 +289,18 @@ def phase(count: int) -> Isometries:
 def pairs_in_space() -> Isometries:
     """Return SO(3) acting on pairs of points of R^3 (rows of six numbers), with a quotient of dimension three.
 
-    With the Gram matrices G of x and H of y, the orthogonal Procrustes problem has the value
-    ``tr G + tr H − 2 sqrt(tr GH + 2 sqrt(det G det H))``; a third axis is free to repair the determinant.
+    A rotation brings the pair into the plane, by a QR decomposition, with the second point counter-clockwise of the
+    first; what is left is the angle between two such pairs in the plane, seen as vectors of C^2: :func:`phase`. That is
+    the orthogonal Procrustes problem, and unlike its value ``tr G + tr H − 2 ‖XYᵀ‖_*`` exact also for close points.
     """
+    in_plane = phase(2).distance
 
-    def gram(p: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        u, v = p[..., :3], p[..., 3:]
-        a, b, c = (u * u).sum(-1), (u * v).sum(-1), (v * v).sum(-1)
-        return a, b, c, torch.linalg.vector_norm(torch.linalg.cross(u, v), dim=-1)
+    def flat(p: Tensor) -> Tensor:
+        r = torch.linalg.qr(p.unflatten(-1, (2, 3)).mT, mode="r").R
+        a, b, c = r[..., 0, 0], r[..., 0, 1], r[..., 1, 1]
+        return torch.stack([a, b, torch.zeros_like(a), torch.copysign(c, a)], -1)
 
-    def distance(x: Tensor, y: Tensor) -> Tensor:
-        a, b, c, root = (t[..., :, None] for t in gram(x))
-        d, e, f, other = (t[..., None, :] for t in gram(y))
-        nuclear = torch.sqrt((a * d + 2 * b * e + c * f + 2 * root * other).clamp_min(0))
-        return torch.sqrt((a + c + d + f - 2 * nuclear).clamp_min(0))
-
-    return Isometries("SO(3) on pairs of points", math.inf, 6, 3, False, distance)
+    return Isometries("SO(3) on pairs of points", math.inf, 6, 3, False, lambda x, y: in_plane(flat(x), flat(y)))
 
 
 def moduli(count: int) -> Isometries:

@@ -8,7 +8,18 @@ import numpy as np
 import pytest
 import torch
 
-from lib.checks import check_callable, check_choice, check_float, check_instance, check_int, check_tensor, holds, seeded
+from lib.checks import (
+    check_callable,
+    check_choice,
+    check_float,
+    check_instance,
+    check_int,
+    check_probabilities,
+    check_signs,
+    check_tensor,
+    holds,
+    seeded,
+)
 
 
 @pytest.mark.parametrize("value", [3, np.int64(3), np.uint8(3), torch.tensor(3)], ids=repr)
@@ -102,6 +113,24 @@ def test_inexact_tensors() -> None:
     assert check_tensor("x", torch.tensor([1])).dtype == torch.int64
     with pytest.raises(TypeError, match=r"x must be of a floating-point or complex dtype, got torch\.int64"):
         check_tensor("x", torch.tensor([1]), inexact=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_probabilities(dtype: torch.dtype) -> None:
+    p = torch.rand(5, 1000, dtype=dtype).softmax(-1)
+    assert check_probabilities("p", p, 1000, batched=True) is p
+    with pytest.raises(ValueError, match=r"p must have shape \(1000,\), got \(5, 1000\)"):
+        check_probabilities("p", p, 1000)
+    for wrong, got in ((1.001 * p, r"a sum of 1\.001"), (p - 0.01, "smallest entry of -"), (0 * p, "0")):
+        with pytest.raises(ValueError, match=f"p must hold nonnegative probabilities with sum 1, got .*{got}"):
+            check_probabilities("p", wrong, 1000, batched=True)
+
+
+def test_signs() -> None:
+    for dtype in (torch.float32, torch.int8, torch.int64):
+        assert check_signs("y", torch.tensor([1, -1, 1], dtype=dtype), 3).dtype == dtype
+    with pytest.raises(ValueError, match=r"y must all be 1 or -1, got \[255\] of torch\.uint8"):
+        check_signs("y", torch.tensor([1, 255], dtype=torch.uint8), 2)
 
 
 def test_conditions() -> None:

@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import ive
 from sklearn.metrics.pairwise import rbf_kernel
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
@@ -28,7 +29,7 @@ from lib.divergences import (
 )
 from lib.groups import Cyclic, Dihedral, Symmetric
 from lib.lie import SpecialOrthogonal, Unitary
-from lib.orbit_kernels import TurnedKernel, kernel_reach, mmd_squared, orbit_kernel
+from lib.orbit_kernels import TurnedKernel, chebyshev_terms, kernel_reach, mmd_squared, orbit_kernel
 from lib.quotient import lattice, linear, moduli, no_group, pairs_in_space, phase, quotient_cost, radial, turns
 from lib.representations import MatrixRepresentation, Representation
 
@@ -99,7 +100,8 @@ def test_closed_forms_of_lie_groups_bound_sampled_elements(action, name):
     # Invariance, and zero on the orbit itself.
     moved = torch.einsum("gij,gj->gi", g[: len(y)], y)
     torch.testing.assert_close(quotient_cost(x, moved, action), exact, atol=1e-7, rtol=1e-9)
-    assert quotient_cost(y, moved, action).diagonal().max() < 1e-6
+    assert quotient_cost(y, moved, action).diagonal().max() < 1e-14
+    assert quotient_cost(y.float(), moved.float(), action).diagonal().max() < 3e-6
 
 
 def test_pairs_agree_with_procrustes():
@@ -266,6 +268,26 @@ def test_regularised_divergences_lie_between_zero_and_transport(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_regularised_divergences_at_every_scale(kind):
+    """L·W1 − D is of second order in the scale, so that D ≤ L·W1 is easily lost in rounding."""
+    x, y = points(turns(3), 8, 8, seed=6)
+    y = y + 0.5
+    distance, last = w1(x, y, turns(3)), 0.0
+    for scale in (1e-12, 1e-100):  # the solvers know no scale either
+        for exact in (w1, w1_invariant_program):
+            assert exact(scale * x, scale * y, turns(3)) / scale == pytest.approx(distance, rel=1e-12)
+    if kind == "kl":
+        with pytest.raises(ValueError, match="times the largest distance must be at most 500 for kl"):
+            regularised_divergence(1e4 * x, 1e4 * y, turns(3), kind)
+    for scale in (*((1e4, 1e2) if kind == "alpha2" else ()), 10.0, 1.0, 1e-2, 1e-4, 1e-8, 1e-12, 1e-100):
+        value = regularised_divergence(scale * x, scale * y, turns(3), kind) / scale
+        assert last - 1e-9 <= value <= distance * (1 + 1e-12)
+        assert regularised_divergence(x, y, turns(3), kind, scale) / scale == pytest.approx(value, rel=1e-6)
+        last = value
+    assert last == pytest.approx(distance, rel=1e-7)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_replicates_of_regularised_divergences_do_not_interact(kind, monkeypatch):
     generator = torch.Generator().manual_seed(7)
     x = torch.randn(5, 9, 2, dtype=torch.float64, generator=generator)
@@ -297,6 +319,50 @@ def without_values(monkeypatch):
     monkeypatch.setattr(Representation, "check_vectors", lambda self, name, x, inexact=True: x)
     monkeypatch.setattr("lib.groups.FiniteGroup.check", lambda self, name, g: g)
     monkeypatch.setattr("lib.actions.holds", lambda condition: True)
+
+
+def turned_by_images(order, s, r, rho, delta):
+    angle = delta[:, None] - 2 * math.pi * torch.arange(order, dtype=torch.float64) / order
+    exponent = (r - rho)[:, None] ** 2 + 4 * (r * rho)[:, None] * torch.sin(angle / 2) ** 2
+    return torch.exp(-exponent / (2 * s**2)).mean(1)
+
+
+@pytest.mark.parametrize("smallest", [0.0, 0.5, 1.5])
+@pytest.mark.parametrize(
+    ("order", "s"),
+    [(8, 1.0), (8, 1e-3), (64, 0.1), (200, 1e-2), (1000, 1e-3), (1000, 1e-4), (3000, 1e-5), (math.inf, 1e-4)],
+)
+def test_turned_kernels_at_every_bandwidth(order, s, smallest):
+    generator = torch.Generator().manual_seed(0)
+    r, rho, delta = torch.rand(3, 300, dtype=torch.float64, generator=generator)
+    r = smallest + (1.5 - smallest) * r
+    rho = (r + s * (2 * rho - 1)).clamp(smallest, 1.5)
+    count = 100_000 if order == math.inf else order
+    delta = 2 * math.pi * (delta * count).round() / count + 2 * s * delta  # near some image
+    kernel = TurnedKernel(order, s, smallest, 1.5)
+    exact = turned_by_images(count, s, r, rho, delta)
+    torch.testing.assert_close(kernel(r, rho, delta), exact, atol=1e-13, rtol=0)
+    single = kernel(*(t.float() for t in (r, rho, delta)))  # rounding r to single precision moves it by 1e-7 / s widths
+    torch.testing.assert_close(single.double(), exact, atol=1e-6 + 1e-6 / s, rtol=0)
+
+
+def test_turned_kernels_need_few_terms():
+    """Bounds in advance, and no term beyond what is negligible: neither images, nor harmonics, nor polynomials."""
+    assert TurnedKernel(1000, 1e-4, 0.5, 1.5).images == 1
+    series = TurnedKernel(1000, 1e-4, 0.0, 1.5).series
+    assert len(series) < 9 * 1.5e4 / 1000
+    assert sum(map(len, series)) < 6000
+    assert all(abs(c[-1]) > 1e-17 for c in series)
+    assert [len(c) for c in TurnedKernel(64, 0.1, 0.5, 1.5).series] == pytest.approx([27], abs=2)
+    assert TurnedKernel(math.inf, 1e-4, 0.0, 1.5).series == []
+    for low, high in ((0, 1), (0, 15), (5, 15), (0, 200), (150, 200)):
+        count = chebyshev_terms(low, high)
+        x = np.linspace(low, high, 1000)
+        for p in (1, 8, 30):
+            fit = np.polynomial.Chebyshev.interpolate(lambda v, p=p: ive(p, v**2), count - 1, (low, high))
+            assert np.abs(fit(x) - ive(p, x**2)).max() < 1e-13
+        tail = ive(np.arange(int(9 * high) + 12, int(10 * high) + 40), high**2)
+        assert tail.max() < 1e-17
 
 
 def test_mixed_devices_are_noticed():
@@ -334,7 +400,32 @@ def test_single_precision(action, monkeypatch):
     x, y = points(action, 6, 7)
     cost = quotient_cost(x.float(), y.float(), action)
     assert cost.dtype == torch.float32
-    torch.testing.assert_close(cost.double(), quotient_cost(x, y, action), atol=2e-3, rtol=1e-4)
+    torch.testing.assert_close(cost.double(), quotient_cost(x, y, action), atol=2e-6, rtol=1e-6)
+    assert quotient_cost(x.float(), x.float(), action).diagonal().max() < 1e-6
+    assert w1(x.float(), x.float(), action) < 1e-6
+    if not action.periodic:
+        for scale in (
+            1e-12,
+            1e12,
+        ):  # fourth powers would leave the range of float32
+            scaled = quotient_cost(scale * x.float(), scale * y.float(), action).double() / scale
+            torch.testing.assert_close(scaled, quotient_cost(x, y, action), atol=2e-6, rtol=1e-6)
+        with pytest.raises(ValueError, match=r"x must have a largest coordinate between .* in torch.float32, got"):
+            quotient_cost(1e-25 * x.float(), y.float(), action)
+        with pytest.raises(ValueError, match=r"y must have .*rescale the points"):
+            w1_batch(x[None, :6].float(), 1e25 * y[None, :6].float(), action)
+
+
+def test_collinear_and_vanishing_pairs():
+    """One point of a pair at zero, or both on a line: the first column of R vanishes, or the last row."""
+    x, y = points(pairs_in_space(), 6, 6, seed=2)
+    x[0, :3] = x[1, 3:] = x[2] = 0
+    x[3, 3:] = -2 * x[3, :3]
+    x[4, :3] *= 1e-30
+    for a in range(6):
+        X, Y = x[a].reshape(2, 3).T, y[a].reshape(2, 3).T
+        expected = (X.square().sum() + Y.square().sum() - 2 * torch.linalg.svdvals(X @ Y.T).sum()).sqrt()
+        assert float(quotient_cost(x, y, pairs_in_space())[a, a]) == pytest.approx(float(expected), rel=1e-9)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine")
@@ -423,7 +514,7 @@ class TestBadInput:
             orbit_kernel(torch.zeros(2, 4).double(), torch.zeros(2, 4).double(), phase(2), 1.0)
 
     def test_masses(self):
-        with pytest.raises(ValueError, match="a must be 3 nonnegative masses of sum 1"):
+        with pytest.raises(ValueError, match="a must hold nonnegative probabilities with sum 1"):
             w1(self.x, self.x, turns(2), torch.ones(3, dtype=torch.float64))
 
     def test_kind_and_constant(self):
