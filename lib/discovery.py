@@ -16,7 +16,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lib.checks import check_callable, check_choice, check_float, check_instance, check_int, check_tensor
+from lib.checks import (
+    check_callable,
+    check_choice,
+    check_float,
+    check_instance,
+    check_int,
+    check_probabilities,
+    check_tensor,
+)
 
 Velocity = Callable[[Tensor], Tensor]
 RULES = ("mean", "leading")
@@ -74,7 +82,7 @@ def velocity(
     response
         σ.
     weights
-        Masses of the points, shape ``(B,)``; default 1/B each.
+        Probabilities of the points, shape ``(B,)``; default 1/B each.
 
     Raises
     ------
@@ -85,7 +93,7 @@ def velocity(
     points, own = x.shape[-2], len(check_instance("y", y, Tensor)) != 1
     _check_shape("y", y, (len(particles) if own else 1, points, particles.shape[-1] // x.shape[-1]))
     if weights is not None:
-        _check_shape("weights", weights, (points,))
+        check_probabilities("weights", weights, points)
     h = _inner(particles, x)  # (seeds, N, q, B)
     w = 1.0 / points if weights is None else weights
     value = check_instance("response", response, Response).value(h)

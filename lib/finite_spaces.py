@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lib.checks import check_float, check_tensor
+from lib.checks import check_float, check_probabilities, check_tensor
 from lib.groups import FiniteGroup
 from lib.representations import Representation
 
@@ -83,10 +83,7 @@ class FiniteSpace:
 
     def check_law(self, name: str, law: Any) -> Tensor:
         """Return ``law`` if it holds probability vectors on the points, shape ``(..., N)``; raise otherwise."""
-        check_tensor(name, law, (self.size,), inexact=True, real=True)
-        if bool((law < 0).any()) or bool(((law.sum(-1) - 1).abs() > _TOLERANCE).any()):
-            raise ValueError(f"{name} must hold probability vectors: nonnegative entries with sum 1")
-        return law
+        return check_probabilities(name, law, self.size, batched=True)
 
     def isometry_defect(self) -> float:
         """Return the largest ``|d(σx, σy) − d(x, y)|``: zero exactly when the group acts by isometries."""

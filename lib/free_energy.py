@@ -21,7 +21,7 @@ from scipy.spatial import KDTree
 from scipy.special import digamma
 from torch import Tensor
 
-from lib.checks import check_callable, check_float, check_int, check_tensor
+from lib.checks import check_callable, check_float, check_int, check_probabilities, check_tensor
 
 _TINY = 1e-300  # masses below this count as this much, where a logarithm is taken
 
@@ -61,15 +61,13 @@ class FreeEnergy:
     def __post_init__(self) -> None:
         check_callable("unit", self.unit)
         check_tensor("x", self.x, (None,), inexact=True)
-        for name in ("y", "weights"):
-            check_tensor(name, getattr(self, name), (len(self.x),), inexact=True)
+        check_tensor("y", self.y, (len(self.x),), inexact=True)
+        check_probabilities("weights", self.weights, len(self.x))
         check_tensor("grid", self.grid, (None,), inexact=True)
         for name in ("x", "y", "weights", "grid"):
             if getattr(self, name).dtype != torch.float64 or getattr(self, name).ndim != 1:
                 got = f"{getattr(self, name).dtype} of shape {tuple(getattr(self, name).shape)}"
                 raise ValueError(f"{name} must be one row of float64 numbers, got {got}")
-        if bool((self.weights < 0).any()) or abs(float(self.weights.sum()) - 1) > 1e-9:
-            raise ValueError(f"weights must be probabilities, got numbers with sum {float(self.weights.sum()):.6g}")
         gaps = self.grid.diff()
         if len(gaps) < 2 or float(gaps[0]) <= 0 or float((gaps - gaps[0]).abs().max()) > 1e-9 * float(gaps[0]):
             raise ValueError("grid must be equidistant and increasing, of at least three points")
@@ -194,10 +192,7 @@ class FreeEnergy:
 
     def check_law(self, name: str, p: Tensor) -> Tensor:
         """Return p if it holds laws, shape ``(..., n)``; raise TypeError or ValueError otherwise."""
-        check_tensor(name, p, (len(self.grid),), inexact=True)
-        if bool((p < 0).any()) or bool(((p.sum(-1) - 1).abs() > 1e-9).any()):
-            raise ValueError(f"{name} must hold nonnegative masses with sum one")
-        return p
+        return check_probabilities(name, p, len(self.grid), batched=True)
 
 
 def _relative_entropy(p: Tensor, q: Tensor) -> Tensor:

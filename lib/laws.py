@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lib.checks import check_instance, check_int, check_tensor
+from lib.checks import check_instance, check_int, check_probabilities, check_tensor
 from lib.groups import FiniteGroup, Group
+from lib.haar import wide
 from lib.representations import Representation
 
 LISTING_LIMIT = 4096
@@ -36,9 +37,7 @@ class Law:
     def __post_init__(self) -> None:
         for elements, weights in self.factors:
             check_instance("group", self.group, Group).check("elements", elements)
-            check_tensor("weights", weights, (None,), inexact=True, real=True)
-            if len(elements) != len(weights) or bool((weights < 0).any()) or abs(float(weights.sum()) - 1) > 1e-12:
-                raise ValueError(f"weights of {self.name} must be one probability for each element, with sum 1")
+            check_probabilities("weights", weights, len(elements))
 
     @property
     def support(self) -> int | None:
@@ -81,10 +80,10 @@ class Law:
         check_instance("representation", representation, Representation)
         check_tensor("x", x, representation.shape, inexact=True)
         for elements, weights in reversed(self.factors):
-            total = torch.zeros_like(x)
+            total = torch.zeros_like(x, dtype=wide(x))
             for g, w in zip(elements, weights.tolist(), strict=True):
-                total = total + w * representation.apply(g, x)
-            x = total
+                total = total + w * representation.apply(g, x).to(total)
+            x = total.to(x)
         return x
 
 

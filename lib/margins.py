@@ -14,7 +14,7 @@ import torch
 from scipy.optimize import nnls
 from torch import Tensor
 
-from lib.checks import check_tensor
+from lib.checks import check_signs, check_tensor
 from lib.haar import NullSpace, constraints
 from lib.representations import Representation
 
@@ -222,13 +222,7 @@ def _signed(features: Tensor, labels: Tensor) -> np.ndarray:
     if features.ndim != 2 or not features.numel() or features.is_complex():
         wanted = "real, of shape (n, d) with n ≥ 1 and d ≥ 1"
         raise ValueError(f"features must be {wanted}, got {features.dtype} of shape {tuple(features.shape)}")
-    if check_tensor("labels", labels, (len(features),)).ndim != 1:
-        raise ValueError(f"labels must have shape ({len(features)},), got {tuple(labels.shape)}")
-    if labels.is_complex() or labels.dtype == torch.bool:
-        raise TypeError(f"labels must be real numbers 1 or -1, got {labels.dtype}")
-    others = labels[(labels != 1) & (labels != -1)]
-    if len(others):
-        raise ValueError(f"labels must all be 1 or -1, got {sorted(set(others.tolist()))[:5]}")
+    check_signs("labels", labels, len(features))
     z = (features * labels[:, None]).detach().cpu().to(torch.float64).numpy()
     largest = float(np.abs(z).max())
     if not largest > 0:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lib.checks import check_callable, check_choice, check_instance, check_tensor
+from lib.checks import check_callable, check_choice, check_instance, check_probabilities, check_tensor
 from lib.groups import FiniteGroup
 from lib.representations import Hom, Representation
 
@@ -344,7 +344,7 @@ def _check_problem(
     if weights is None:
         weights = x.new_full((len(x),), 1.0 / len(x))
     else:
-        check_weights(weights, len(x))
+        check_probabilities("weights", weights, len(x))
     _check_dtypes(particles, x=x, y=y, weights=weights)
     front, wanted = particles.shape[:-2], y.shape[:-2]
     if len(wanted) > len(front) or any(b not in (1, a) for a, b in zip(front[::-1], wanted[::-1], strict=False)):
@@ -352,15 +352,6 @@ def _check_problem(
     z = particles.reshape(1, -1, *particles.shape[-2:])
     y = y.expand(*front, *y.shape[-2:]).reshape(1, -1, *y.shape[-2:])
     return z, x[None], y, weights[None]
-
-
-def check_weights(weights: Tensor, count: int) -> Tensor:
-    """Return weights if they are probabilities of so many data points; raise TypeError or ValueError otherwise."""
-    if check_tensor("weights", weights, (count,), inexact=True, real=True).ndim != 1:
-        raise ValueError(f"weights must have shape ({count},), got {tuple(weights.shape)}")
-    if bool((weights < 0).any()) or abs(float(weights.sum()) - 1) > 1e-5:
-        raise ValueError(f"weights must be nonnegative with sum one, got sum {float(weights.sum()):.6g}")
-    return weights
 
 
 def _check_dtypes(particles: Tensor, **others: Tensor) -> None:

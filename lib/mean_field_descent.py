@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lib.checks import check_choice, check_float, check_int, check_tensor
-from lib.mean_field import SCHEMES, Unit, _derivative, check_weights
+from lib.checks import check_choice, check_float, check_int, check_probabilities, check_tensor
+from lib.mean_field import SCHEMES, Unit, _derivative
 
 TRAININGS = (*SCHEMES, "DA-sampled")
 NOISES = ("plain", "images")
@@ -136,7 +136,7 @@ class FixedData:
         if check_tensor("y", y, (None, len(x), unit.outputs.dim), inexact=True, real=True).ndim != 3:
             raise ValueError(f"y must have shape (networks, {len(x)}, {unit.outputs.dim}), got {tuple(y.shape)}")
         if weights is not None:
-            check_weights(weights, len(x))
+            check_probabilities("weights", weights, len(x))
         self.unit, self.x, self.y, self.weights, self.batch = unit, x, y, weights, len(x)
 
     @property

@@ -24,7 +24,7 @@ import torch
 from scipy.optimize import nnls
 from torch import Tensor
 
-from lib.checks import check_callable, check_float, check_instance, check_int, check_tensor
+from lib.checks import check_callable, check_float, check_instance, check_int, check_signs, check_tensor
 from lib.fourier import GroupFourier, spectrum
 from lib.groups import FiniteGroup
 from lib.margins import max_margin
@@ -247,11 +247,7 @@ def _points(norm: Norm, beta: Tensor, features: Tensor, labels: Tensor) -> Tenso
         raise ValueError(f"features must have shape (n, {length}), got {tuple(features.shape)}")
     if features.dtype != beta.dtype:
         raise TypeError(f"features must be of the dtype {beta.dtype} of beta, got {features.dtype}")
-    if check_tensor("labels", labels, (len(features),), real=True).ndim != 1 or labels.dtype == torch.bool:
-        raise ValueError(f"labels must be {len(features)} numbers 1 or -1, got {labels.dtype} of {tuple(labels.shape)}")
-    if not bool((labels.abs() == 1).all()):
-        raise ValueError(f"labels must be 1 or -1, got {sorted(set(labels.tolist()))[:5]}")
-    return features * labels[:, None]
+    return features * check_signs("labels", labels, len(features))[:, None]
 
 
 def _multipliers(multipliers: Tensor, points: Tensor) -> Tensor:

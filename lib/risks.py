@@ -13,7 +13,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from lib.checks import check_callable, check_float, check_instance, check_int, check_tensor
+from lib.checks import check_callable, check_float, check_instance, check_int, check_probabilities, check_tensor
 from lib.groups import FiniteGroup
 from lib.haar import projection
 from lib.representations import DirectSum, Hom, Representation
@@ -115,11 +115,12 @@ class Risks:
         parameters
             A, shape ``(..., dim L)``.
         weights
-            Weights of the group elements, shape ``(..., |G|)``; by default the Haar measure, 1/|G| each.
+            Probabilities of the group elements, shape ``(..., |G|)``; by default the Haar measure, 1/|G| each.
         """
         losses = self._losses(parameters, self._x, self._y)
         if weights is None:
             return losses.mean(-1)
+        check_probabilities("weights", weights, self.group.order, batched=True)
         return (losses.unflatten(-1, (self.group.order, -1)).mean(-1) * weights).sum(-1)
 
     def _losses(self, parameters: Tensor, x: Tensor, y: Tensor) -> Tensor:

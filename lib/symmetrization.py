@@ -7,9 +7,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from lib.checks import check_callable, check_instance, check_tensor
+from lib.checks import check_callable, check_instance, check_probabilities, check_tensor
 from lib.groups import FiniteGroup
-from lib.haar import check_nodes, check_weights, uniform
+from lib.haar import check_nodes, uniform, wide
 from lib.representations import Representation
 
 
@@ -31,7 +31,7 @@ def symmetrize_function(
     source, target
         How the group acts on inputs and outputs; ``None`` leaves the output alone.
     elements, weights
-        Nodes and weights for the Haar measure; by default all elements of a finite group, with equal weights.
+        Nodes and probabilities for the Haar measure; by default all elements of a finite group, with equal weights.
     """
     check_callable("f", f)
     group = check_instance("source", source, Representation).group
@@ -47,7 +47,8 @@ def symmetrize_function(
         values = check_tensor("f(x)", f(source.apply(h, x)), inexact=True)
         if target is not None:
             values = target.apply(group.inverse(h), values)
-        return torch.tensordot(w.to(values), values, dims=1)
+        terms = values.to(wide(values))
+        return torch.tensordot(w.to(terms), terms, dims=1).to(values)
 
     return averaged
 
@@ -64,7 +65,7 @@ def symmetrize_measure(
     representation
         A representation of a finite group on the points' space.
     weights
-        Masses, shape ``(n,)``; default 1/n each.
+        Probabilities, shape ``(n,)``; default 1/n each.
 
     Returns
     -------
@@ -77,6 +78,7 @@ def symmetrize_measure(
     representation.check_vectors("points", points)
     if points.shape[1:] != (representation.dim,) or not len(points):
         raise ValueError(f"points must have shape (n, {representation.dim}) with n ≥ 1, got {tuple(points.shape)}")
-    mass = uniform(len(points)).to(points) if weights is None else check_weights(weights, len(points))
+    n = len(points)
+    mass = uniform(n).to(points) if weights is None else check_probabilities("weights", weights, n)
     images = representation._apply(group.unsqueeze(group.elements()), points)
     return images.flatten(0, 1), mass.repeat(group.order) / group.order

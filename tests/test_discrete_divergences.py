@@ -320,7 +320,7 @@ def test_bad_laws_and_parameters_are_refused():
     space = space_of(planar(Cyclic(4)))
     q, p = laws_on(space)
     for bad in (q * 2, -q, q - 0.2):
-        with pytest.raises(ValueError, match="q must hold probability vectors"):
+        with pytest.raises(ValueError, match="q must hold nonnegative probabilities"):
             wasserstein(space, bad, p)
     with pytest.raises(ValueError, match="p must have shape"):
         mmd(space, q, p[:-1])

@@ -62,7 +62,7 @@ def test_risks_agree_with_a_loop() -> None:
         moved = [loss(V.apply(g, x), V.apply(g, y)) for g in group.elements() for x, y in pairs]
         assert torch.allclose(risks.nominal(a)[i, j], nominal)
         assert torch.allclose(risks.augmented(a)[i, j], torch.stack(moved).mean())
-    assert torch.allclose(risks.augmented(a, torch.full((6,), 1 / 6).double()), risks.augmented(a))
+    assert torch.allclose(risks.augmented(a, torch.full((6,), 1 / 6, dtype=torch.float64)), risks.augmented(a))
     identity = torch.eye(6).double()[risks.group.index(risks.group.identity())]
     assert torch.allclose(risks.augmented(a, identity), risks.nominal(a))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -25,8 +26,10 @@ from lib.haar import (
     invariant_dimension,
     projection,
 )
+from lib.laws import haar
 from lib.lie import Orthogonal, SpecialOrthogonal, Torus, Unitary
 from lib.representations import Hom, Representation, Restriction
+from lib.symmetrization import symmetrize_function
 from tests.catalogue import LEAVES, RECIPES, Recipe, build, elements, frobenius_21, phase, random_vectors, spinor
 
 
@@ -243,6 +246,20 @@ def test_large_groups_by_orbits() -> None:
     A = random_vectors(H)
     exact, sampled = OrbitMean(H)(A), HaarSum(H, elements(H.group, 2000))(A)
     assert torch.linalg.vector_norm(sampled - exact) < 0.05 * torch.linalg.vector_norm(A)
+
+
+@pytest.mark.parametrize("size", [28, 256])
+def test_single_precision_on_large_orbits(size: int) -> None:
+    """A plain float32 sum over the orbit loses 8e-6 of a constant image at 28², 6e-4 at 256²."""
+    V = pixels(translations(size), size)
+    x = torch.full((V.dim,), 0.1)
+    assert OrbitMean(V)(x).dtype == torch.float32
+    assert torch.allclose(OrbitMean(V)(x), x, rtol=1e-7, atol=0)
+    assert torch.allclose(OrbitMean(V)(x + 0j), x + 0j, rtol=1e-7, atol=0)
+    if size == 28:
+        for average in (HaarSum(V), partial(haar(V.group).average, V), symmetrize_function(lambda y: y, V)):
+            assert average(x).dtype == torch.float32
+            assert torch.allclose(average(x), x, rtol=1e-7, atol=0)
 
 
 def test_chunks_do_not_matter() -> None:

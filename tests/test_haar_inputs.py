@@ -68,12 +68,17 @@ EVEN = PermutationRepresentation(Cyclic(4), 4, lambda g: (torch.arange(4) + 2 * 
         (
             lambda: HaarSum(PLANE, torch.tensor([[1, 0]]), torch.ones(1, 1)),
             ValueError,
-            "weights must be 1 real numbers",
+            r"weights must have shape \(1,\), got \(1, 1\)",
         ),
         (
             lambda: HaarSum(PLANE, torch.tensor([[1, 0]]), torch.ones(1) * 1j),
+            TypeError,
+            "weights must be real",
+        ),
+        (
+            lambda: HaarSum(PLANE, torch.tensor([[1, 0], [2, 0]]), torch.tensor([1.5, -0.5])),
             ValueError,
-            "weights must be 1 real numbers",
+            "weights must hold nonnegative probabilities with sum 1, got a smallest entry of -0.5 and a sum of 1",
         ),
         (lambda: HaarSum(PLANE, torch.tensor([[1, 0]]), [1.0]), TypeError, "weights must be a torch.Tensor"),
         (lambda: constraints(3), TypeError, "representation must be a Representation, got 3"),

@@ -242,6 +242,8 @@ def test_refusals(solve: object) -> None:
         solve(x, torch.tensor([1.0, 0.0]))
     with pytest.raises(ValueError, match="labels"):
         solve(x, torch.ones(3))
+    with pytest.raises(ValueError, match=r"labels must all be 1 or -1, got \[255\] of torch.uint8"):
+        solve(x, torch.tensor([1, 255], dtype=torch.uint8))
     with pytest.raises(ValueError, match="labels"):
         solve(x, torch.ones(1, 2))
     with pytest.raises(ValueError, match="features must be finite"):
@@ -256,9 +258,9 @@ def test_refusals(solve: object) -> None:
         solve([[1.0, 2.0]], y)
     with pytest.raises(TypeError, match="features"):
         solve(x.long(), y)
-    with pytest.raises(TypeError, match="labels must be real numbers"):
+    with pytest.raises(TypeError, match="labels must be real"):
         solve(x, y * (1 + 0j))
-    with pytest.raises(TypeError, match="labels must be real numbers"):
+    with pytest.raises(TypeError, match="labels must be numbers 1 or -1"):
         solve(x, y > 0)
     for size in (1e200, 1e-200):
         with pytest.raises(ValueError, match="largest entry between"):

@@ -180,8 +180,8 @@ def test_wrong_actions_are_refused() -> None:
         ({"scheme": "GA"}, "scheme must be one of"),
         ({"x": randn(6, 2) / 0}, "x must be finite"),
         ({"y": randn(3, 6, 2)}, r"y must have batch axes that broadcast to \(\), got \(3,\)"),
-        ({"weights": -torch.ones(6).double()}, "weights must be nonnegative with sum one"),
-        ({"weights": torch.ones(6).double()}, "weights must be nonnegative with sum one, got sum 6"),
+        ({"weights": -torch.ones(6).double()}, "weights must hold nonnegative probabilities"),
+        ({"weights": torch.ones(6).double()}, "weights must hold nonnegative probabilities .* sum of 6"),
         ({"particles": randn(5, 4).requires_grad_()}, "particles, x, y and weights must not require gradients"),
     ],
 )
@@ -368,7 +368,7 @@ def test_wrong_kinds_and_diverging_runs() -> None:
         train(linear, "vanilla", start, wild, Descent(rate=1e6, time=20.0), [0, 1, 2])
     with pytest.raises(ValueError, match="with B ≥ 1"):
         FixedData(unit, randn(0, 2), randn(1, 0, 2))
-    with pytest.raises(ValueError, match="weights must be nonnegative"):
+    with pytest.raises(ValueError, match="weights must hold nonnegative"):
         FixedData(unit, randn(3, 2), randn(1, 3, 2), torch.ones(3).double())
 
 

@@ -196,7 +196,7 @@ def test_what_does_not_fit_is_refused(as_user: None) -> None:
         with pytest.raises(ValueError, match="multipliers must be nonnegative"):
             duality_gap(norm, beta, x, y, wrong)
     assert form_p(norm, beta, x, y, torch.ones(4, dtype=torch.int64)) == form_p(norm, beta, x, y, torch.ones(4))
-    with pytest.raises(ValueError, match="labels must be 1 or -1"):
+    with pytest.raises(ValueError, match="labels must all be 1 or -1"):
         form_a(norm, beta, x, 3 * y)
     with pytest.raises(TypeError, match="basis must be a Basis"):
         Norm("coordinates", 1.0)
@@ -204,9 +204,10 @@ def test_what_does_not_fit_is_refused(as_user: None) -> None:
         form_a(None, beta, x, y)
     with pytest.raises(TypeError, match="features must be of the dtype"):
         form_a(norm, beta, x.float(), y)
-    for labels in (y > 0, y[None].expand(4, 4)):
-        with pytest.raises(ValueError, match="labels must be 4 numbers 1 or -1"):
-            form_a(norm, beta, x, labels)
+    with pytest.raises(TypeError, match="labels must be numbers 1 or -1"):
+        form_a(norm, beta, x, y > 0)
+    with pytest.raises(ValueError, match=r"labels must have shape \(4,\)"):
+        form_a(norm, beta, x, y[None].expand(4, 4))
     with pytest.raises(TypeError, match="generator must be a Generator"):
         random_feasible(x, y, 3, 0)
     with pytest.raises(ValueError, match="tolerance"):
