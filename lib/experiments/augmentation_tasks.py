@@ -28,6 +28,7 @@ from lib.dynamics import Task
 from lib.groups import Cyclic, FiniteGroup, Group
 from lib.laws import Law, haar
 from lib.networks import IMAGE_GROUPS, Network, classifier_network, graph_network, mask_network
+from lib.parameters import independent_seeds
 
 PANELS = ("perm", "trans", "rot")
 
@@ -70,7 +71,7 @@ SIZES: dict[tuple[str, str], Sizes] = {
     ("rot", "paper"): Sizes(3000, 25, 14, 32, 30, 50, 25, 1e-5),
     ("groups", "paper"): Sizes(10_000, 25, 14, 32, 30, 50, 25, 5e-5),
     ("perm", "default"): Sizes(100, 20, 6, 8, 12, 10, 25, 1e-4),
-    ("trans", "default"): Sizes(100, 25, 8, 4, 12, 10, 25, 1e-5),
+    ("trans", "default"): Sizes(100, 25, 8, 4, 12, 10, 25, 1e-6),
     ("rot", "default"): Sizes(200, 25, 8, 4, 12, 10, 25, 1e-5),
     ("groups", "default"): Sizes(100, 25, 8, 3, 20, 8, 25, 5e-6),
 }
@@ -90,7 +91,10 @@ class Settings:
     runs, epochs, passes : int or None
         Replace the scale's own numbers in the experiments on drift.
     seeds : int
-        Independent starts and data sets in the checks of theorems.
+        Independent starts and data sets in the checks of theorems; the starts of the experiments on drift grow in
+        proportion, with the scale's own number at 3.
+    seed : int
+        First of the independent seeds: of data, starts and sampling everywhere.
     bootstraps : int
         Resamplings of the runs for intervals.
     """
@@ -100,6 +104,7 @@ class Settings:
     epochs: int | None = None
     passes: int | None = None
     seeds: int = 3
+    seed: int = 0
     bootstraps: int = 1000
 
     def __post_init__(self) -> None:
@@ -108,16 +113,25 @@ class Settings:
             if getattr(self, name) is not None:
                 check_int(name, getattr(self, name), minimum=2 if name == "runs" else 1)
         check_int("seeds", self.seeds)
+        check_int("seed", self.seed, minimum=0)
         check_int("bootstraps", self.bootstraps, minimum=100)
 
     def sizes(self, experiment: str) -> Sizes:
         """Return the sizes of an experiment: one of ``PANELS`` or ``"groups"``."""
+        sizes = SIZES[check_choice("experiment", experiment, (*PANELS, "groups")), self.scale]
         given = {name: getattr(self, name) for name in ("runs", "epochs", "passes") if getattr(self, name) is not None}
-        return replace(SIZES[check_choice("experiment", experiment, (*PANELS, "groups")), self.scale], **given)
+        return replace(sizes, **({"runs": max(2, sizes.runs * self.seeds // 3)} | given))
+
+    def independent(self) -> list[int]:
+        """Return the seeds of the checks of theorems; the first is that of the experiments on drift."""
+        return independent_seeds(self.seed, self.seeds)
 
 
-def digit_images(samples: int, side: int) -> tuple[Tensor, Tensor]:
-    """Return digits: MNIST test images at 7, 14 or 28 pixels per side, the bundled ones at 8, 4 or 2."""
+def digit_images(samples: int, side: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Return digits: MNIST test images at 7, 14 or 28 pixels per side, the bundled ones at 8, 4 or 2.
+
+    Successive seeds take successive parts of the images, and begin again at the first when none is left.
+    """
     if side in (7, 14, 28):
         x, y = mnist_test(side)
     else:
@@ -127,7 +141,8 @@ def digit_images(samples: int, side: int) -> tuple[Tensor, Tensor]:
         x = images.reshape(-1, 1, side, step, side, step).mean((3, 5)).flatten(2)
     if samples > len(x):
         raise ValueError(f"samples must be at most {len(x)} for digits of {side} × {side} pixels, got {samples}")
-    return x[:samples], y[:samples]
+    chosen = (seed * samples + torch.arange(samples)) % len(x)
+    return x[chosen], y[chosen]
 
 
 def panel_task(panel: str, sizes: Sizes, seed: int = 0) -> Task:
@@ -142,14 +157,14 @@ def panel_task(panel: str, sizes: Sizes, seed: int = 0) -> Task:
         x, y = block_graphs(sizes.samples, sizes.side, across=0.05 if sizes.side >= 10 else 0.2, seed=seed)
         return Task(graph_network(sizes.side, c, 2 * c, c), x, y, sizes.batch)
     if panel == "trans":
-        return group_task("translations", sizes)
+        return group_task("translations", sizes, seed)
     x, y = simple_shapes(sizes.samples, sizes.side, seed)
     return Task(mask_network(sizes.side, (c, c, max(1, c // 2))), x, y, sizes.batch)
 
 
-def group_task(group: str, sizes: Sizes) -> Task:
+def group_task(group: str, sizes: Sizes, seed: int = 0) -> Task:
     """Return digits with the classifier for one of ``IMAGE_GROUPS``, in float64."""
-    x, y = digit_images(sizes.samples, sizes.side)
+    x, y = digit_images(sizes.samples, sizes.side, seed)
     return Task(classifier_network(group, sizes.side, sizes.channels), x, y, sizes.batch)
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from statistics import NormalDist
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from lib.checks import check_float, check_int
+from lib.checks import check_float, check_int, seeded
 from lib.experiments.growth_near_symmetry import regression
 from lib.risks import Risks, descend, gradient, hessian
 
@@ -26,6 +26,8 @@ class Regime:
         Step h.
     steps : int
         Number of steps.
+    seed : int
+        First of the seeds of the data sets; weights and draws have the two after the third.
     """
 
     problems: int = 4
@@ -33,19 +35,20 @@ class Regime:
     nodes: int = 4
     rate: float = 0.01
     steps: int = 25
+    seed: int = 0
 
     def __post_init__(self) -> None:
         for name in ("problems", "points", "steps"):
             check_int(name, getattr(self, name))
         check_int("nodes", self.nodes, minimum=2, maximum=5)
         check_float("rate", self.rate, minimum=1e-6)
+        check_int("seed", self.seed, minimum=0)
 
     def start(self) -> tuple[Risks, Tensor]:
         """Return the risks and random equivariant weights, shape ``(problems, 1, dim L)``."""
-        risks = regression(self.problems, self.points, self.nodes)
-        generator = torch.Generator().manual_seed(2)
+        risks = regression(self.problems, self.points, self.nodes, self.seed)
         shape = (self.problems, 1, risks.network.layers.dim)
-        return risks, risks.project(torch.randn(shape, generator=generator, dtype=torch.float64))
+        return risks, risks.project(torch.randn(shape, generator=seeded(self.seed + 2), dtype=torch.float64))
 
 
 @dataclass(frozen=True)
@@ -70,20 +73,24 @@ class Drift:
 
     def slope(self) -> float:
         """Return the slope of log drift against log m, all problems pooled."""
-        return float(self._slopes(self.distances.square().mean(-1)))
+        return float((self._weights() * self.distances.square().mean(-1).log()).sum())
 
-    def slope_interval(self, resamples: int = 2000) -> tuple[float, float]:
-        """Return a 95 % bootstrap interval of the slope; runs are resampled within every problem and size."""
-        runs = self.distances.shape[-1]
-        counts = np.random.default_rng(0).multinomial(runs, np.full(runs, 1 / runs), (resamples, *self.typical.shape))
-        means = torch.einsum("bpsr,psr->bps", torch.from_numpy(counts / runs), self.distances.square())
-        low, high = np.quantile(self._slopes(means).numpy(), [0.025, 0.975])
-        return float(low), float(high)
+    def slope_interval(self, level: float = 0.999) -> tuple[float, float]:
+        """Return an interval of the slope that covers it with probability ``level``.
 
-    def _slopes(self, squares: Tensor) -> Tensor:
+        The slope is a sum of weighted logarithms of means over the runs, which are independent for different problems
+        and sizes; so its variance is the sum of weight² · Var d² / (runs · (mean d²)²).
+        """
+        square = self.distances.square()
+        variance = (self._weights().square() * square.var(-1) / square.mean(-1).square()).sum() / square.shape[-1]
+        half = NormalDist().inv_cdf((1 + level) / 2) * math.sqrt(float(variance))
+        return self.slope() - half, self.slope() + half
+
+    def _weights(self) -> Tensor:
+        """Return the weights of the logarithms in the slope, shape ``(sizes,)``."""
         x = torch.tensor(self.sizes, dtype=torch.float64).log()
         x = x - x.mean()
-        return (0.5 * squares.log().mean(-2) * x).sum(-1) / x.square().sum()
+        return 0.5 * x / x.square().sum() / len(self.distances)
 
 
 def interval_miss(interval: tuple[float, float], value: float = -0.5) -> float:
@@ -110,7 +117,7 @@ def measure_drift(
         Weight of the neutral element relative to the others; other than 1 is not Haar: the control.
     """
     risks, start = regime.start()
-    group, generator = risks.group, torch.Generator().manual_seed(3)
+    group, generator = risks.group, seeded(regime.seed + 3)
     if not replacement and max(sizes) > group.order:
         raise ValueError(f"sizes must be at most {group.order} when drawn without replacement, got {sizes}")
     chances = torch.ones(group.order, dtype=torch.float64)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from lib.actions import natural, pixels, planar, translations, trivial
-from lib.checks import check_float, check_int
+from lib.checks import check_float, check_int, seeded
 from lib.forms import HALF, Form, StrictMinimum, classify, exact_derivatives, violated_implications
 from lib.groups import Cyclic, Dihedral, Symmetric
 from lib.haar import projection
@@ -93,7 +93,12 @@ class HessianCheck:
 
 
 def check_hessians(
-    network: SmallNetwork, seeds: int = 3, points: int = 10, off: float = 0.0, weights: Tensor | None = None
+    network: SmallNetwork,
+    seeds: int = 3,
+    points: int = 10,
+    off: float = 0.0,
+    weights: Tensor | None = None,
+    seed: int = 0,
 ) -> HessianCheck:
     """Compare the Hessians of the three risks with the projections of ∇²R, at random points of E.
 
@@ -112,8 +117,11 @@ def check_hessians(
         Distance by which the parameters are moved out of E: the control.
     weights
         Weights of the group elements in R^aug, shape ``(|G|,)``, default Haar; others are a control.
+    seed
+        Seed of everything that is drawn.
     """
-    generator = torch.Generator().manual_seed(check_int("seeds", seeds))
+    check_int("seeds", seeds)
+    generator = seeded(seed)
 
     def draw(*shape: int) -> Tensor:
         return torch.randn(seeds, *shape, generator=generator, dtype=torch.float64)
@@ -229,7 +237,7 @@ def _differences(one: StrictMinimum, other: StrictMinimum) -> int:
     return sum(getattr(one, name) != getattr(other, name) for name in ("nominal", "augmented", "equivariant"))
 
 
-def plane_descents(label: float, runs: int, swapped: float = 0.5, steps: int = 400) -> Tensor:
+def plane_descents(label: float, runs: int, swapped: float = 0.5, steps: int = 400, seed: int = 0) -> Tensor:
     """Descend from random points at distance 0.01 of a = (1/2, 1/2), and return the paths, shape (steps + 1, runs, 2).
 
     Parameters
@@ -242,9 +250,10 @@ def plane_descents(label: float, runs: int, swapped: float = 0.5, steps: int = 4
         Weight of the swapped data, as in :func:`plane_risk`.
     steps
         Steps of gradient descent at rate 0.1.
+    seed
+        Seed of the directions.
     """
-    generator = torch.Generator().manual_seed(0)
-    angle = 2 * math.pi * torch.rand(check_int("runs", runs), generator=generator, dtype=torch.float64)
+    angle = 2 * math.pi * torch.rand(check_int("runs", runs), generator=seeded(seed), dtype=torch.float64)
     start = 0.5 + 0.01 * torch.stack([angle.cos(), angle.sin()], -1)
     return descend(lambda a: plane_risk(a.unbind(-1), label, swapped), start, 0.1, steps, lambda a: a)[1]
 
