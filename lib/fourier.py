@@ -29,6 +29,8 @@ class GroupFourier:
     ----------
     group
         The group, as in :class:`~lib.irreducible.Irreducibles`.
+    seed
+        Seed of the random elements that the representations are found with.
 
     Attributes
     ----------
@@ -38,8 +40,8 @@ class GroupFourier:
         The representations themselves.
     """
 
-    def __init__(self, group: FiniteGroup) -> None:
-        self.irreducibles = Irreducibles(group)
+    def __init__(self, group: FiniteGroup, seed: int = 0) -> None:
+        self.irreducibles = Irreducibles(group, seed)
         self.group, self.order = group, group.order
         self.dims, self.counts = self.irreducibles.dims, self.irreducibles.counts
         H = self.irreducibles.complement.order

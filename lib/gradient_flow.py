@@ -9,7 +9,8 @@ p = softmax(−T⟨z_i, β(θ)⟩). The speed of the flow can be chosen freely; 
 *Flow*: this system is integrated until log(1/loss), that is T times the smallest margin of θ, reaches a cap near 1e5,
 far beyond what descent in steps sees. *Continuation*: then T is frozen and the same field, now with s = log r, hence
 dθ/ds = g/⟨θ, g⟩ − θ, followed over further e-folds of the norm until θ is stationary. Freezing T keeps the multipliers
-p smooth; it moves the end by O(1/T).
+p smooth; it moves the end by O(1/T). A rest point from which the field leads away is a saddle: almost no start leads to
+it, but an integrator that loses small components comes to rest there. It is left.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ from lib.margins import NotSeparable, separability
 LOSSES = ("exponential", "logistic")
 _RESTARTS = 100  # of the integrator
 _EVALUATIONS = 100_000  # of the field; typical runs need 500 to 5000
+_GROWTH = 1e-4  # per e-fold, from which a rest point counts as a saddle; at a minimum rounding gives up to 3e-6
+_KICK = 1e-5  # how far a saddle is left before the field is followed again
 _LENGTH = 1e4  # longest path before the loss must have reached the cap; typical paths are shorter than 20
 
 
@@ -47,7 +50,7 @@ class Integration:
     efolds : float
         Most e-folds of the norm in the continuation.
     tolerance : float
-        The continuation stops when the angle between θ and the gradient is below this.
+        The continuation stops when the angle between θ and the gradient is below this, unless θ is a saddle.
     accuracy : float
         Relative error per step of the integrator; the absolute one is a thousandth of it.
     """
@@ -95,7 +98,7 @@ class Trained:
     handover : int
         The step at which the continuation takes over.
     converged : bool
-        Whether ``stationarity`` met the tolerance.
+        Whether ``stationarity`` met the tolerance, and not at a saddle.
     """
 
     direction: Tensor
@@ -160,11 +163,18 @@ def train(
     handover = len(logs) - 1
     temperature = math.exp(network.depth * float(logs[-1]))
     theta, efolds = thetas[-1] / thetas[-1].norm(), 0.0
-    while field.tilt(theta, temperature) > how.tolerance and efolds < how.efolds:
+    while True:
+        rests = field.tilt(theta, temperature) <= how.tolerance
+        away = field.way_out(theta, temperature) if rests else None
+        converged = rests and away is None
+        if converged or efolds >= how.efolds:
+            break
+        if away is not None:
+            theta = (theta + _KICK * away) / (theta + _KICK * away).norm()
         more, times = field.proceed(theta, temperature, min(max(20.0, efolds), how.efolds - efolds))
         thetas, logs = torch.cat([thetas, more[1:]]), torch.cat([logs, logs[-1] + times[1:]])
         theta, efolds = more[-1] / more[-1].norm(), efolds + float(times[-1])
-    return field.describe(theta, temperature, efolds, thetas, logs, handover)
+    return field.describe(theta, temperature, efolds, thetas, logs, handover, converged)
 
 
 class _Field:
@@ -246,41 +256,63 @@ class _Field:
         """Integrate θ at fixed T over the given e-folds of the norm; return it at every step, and the steps."""
 
         def field(_: float, y: np.ndarray) -> np.ndarray:
-            theta = torch.from_numpy(y)
-            g = self.gradient(theta, temperature)
-            return (g / (theta @ g) - theta).numpy()
+            return self._rest(torch.from_numpy(y), temperature).numpy()
 
         def jacobian(_: float, y: np.ndarray) -> np.ndarray:
-            theta = torch.from_numpy(y)
-            g, dg, _by_log = self.derivative(theta, temperature)
-            a = theta @ g
-            result = (dg - torch.outer(g / a, theta @ dg + g)) / a
-            result.diagonal().sub_(1)
-            return result.numpy()
+            return self._rest_derivative(torch.from_numpy(y), temperature).numpy()
 
         y, times, _ = self._solve(field, jacobian, theta, efolds)
         return y, times
 
+    def way_out(self, theta: Tensor, temperature: float) -> Tensor | None:
+        """Return the unit vector along which the field leads away from a rest point θ, None if it does not."""
+        rates, vectors = torch.linalg.eig(self._rest_derivative(theta, temperature))
+        growing = vectors[:, rates.real > _GROWTH]
+        if not growing.shape[1]:
+            return None
+        plane = torch.linalg.svd(torch.cat([growing.real, growing.imag], 1), full_matrices=False)
+        basis = plane.U[:, plane.S > 1e-8]
+        already = basis.mT @ self._rest(theta, temperature)  # what the field does there
+        return basis @ (already / already.norm() if already.norm() > 0 else torch.ones_like(already))
+
+    def _rest(self, theta: Tensor, temperature: float) -> Tensor:
+        """Return the field g/⟨θ, g⟩ − θ of the continuation."""
+        g = self.gradient(theta, temperature)
+        return g / (theta @ g) - theta
+
+    def _rest_derivative(self, theta: Tensor, temperature: float) -> Tensor:
+        g, dg, _by_log = self.derivative(theta, temperature)
+        a = theta @ g
+        result = (dg - torch.outer(g / a, theta @ dg + g)) / a
+        result.diagonal().sub_(1)
+        return result
+
     def describe(
-        self, theta: Tensor, temperature: float, efolds: float, thetas: Tensor, logs: Tensor, handover: int
+        self,
+        theta: Tensor,
+        temperature: float,
+        efolds: float,
+        thetas: Tensor,
+        logs: Tensor,
+        handover: int,
+        converged: bool,
     ) -> Trained:
         """Collect what is known about the end of the flow."""
         beta, path = self.network.predictor(theta), self.network.predictor(thetas)
         margins, p, _ = self.weights(theta, temperature)
-        tilt = self.tilt(theta, temperature)
         return Trained(
             direction=beta / beta.norm(),
             parameters=theta,
             multipliers=p,
             margins=margins / beta.norm(),
-            stationarity=tilt,
+            stationarity=self.tilt(theta, temperature),
             slackness=float(p @ (margins / margins.min() - 1)),
             temperature=temperature,
             efolds=efolds,
             log_norm=logs,
             path=path / path.norm(dim=-1, keepdim=True),
             handover=handover,
-            converged=tilt <= self.how.tolerance,
+            converged=converged,
         )
 
     def _split(self, y: np.ndarray) -> tuple[Tensor, Tensor]:

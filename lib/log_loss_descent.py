@@ -94,6 +94,7 @@ def descend(
 def _step(weights: Sequence[Tensor], slopes: Sequence[Tensor], drop: Tensor) -> Tensor:
     """Move the weights and return by how much log R falls to first order."""
     squares, lengths = (sum(a.flatten(1).square().sum(-1) for a in part) for part in (slopes, weights))
+    squares = squares.clamp_min(torch.finfo(squares.dtype).tiny)  # a run without any gradient stays where it is
     h = torch.minimum(drop / squares, 0.05 * (lengths / squares).sqrt())
     for a, slope in zip(weights, slopes, strict=True):
         a.addcmul_(h.reshape(-1, *[1] * (a.ndim - 1)), slope, value=-1)

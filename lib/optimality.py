@@ -133,6 +133,21 @@ class Norm:
         pairs = zip(self._blocks(v), self._blocks(beta))
         return _flat([side for x, b in pairs for side in (x @ b.mH, b.mH @ x)])
 
+    def slope(self, beta: Tensor, floor: float = 1e-3) -> Tensor:
+        """Return the smallest g with ĝ = d_ρ^{a−1} UΣ^{p−1}V^* where β̂ = UΣV^*, which meets the conditions at β.
+
+        Singular values below ``floor`` times the largest count as zero: training leaves such remainders.
+        """
+        length, order = self.basis.length, self.basis.order
+        units, parts = self._blocks(torch.eye(length, dtype=beta.dtype)), []
+        svds = [torch.linalg.svd(block) for block in self._blocks(beta)]
+        least = floor * max(float(s.max()) for _, s, _ in svds)
+        for (u, s, vh), unit in zip(svds, units, strict=True):
+            d = s.shape[-1]
+            power = torch.where(s > least, d**self.weight * s ** (self.p - 1), 0).to(u.dtype)[..., None, :]
+            parts.append(torch.einsum("kcij,cij->k", unit.conj(), (u * power) @ vh).real)
+        return torch.stack(parts).sum(0) / order
+
     def _blocks(self, v: Tensor) -> Sequence[Tensor]:
         return self.basis.transform(check_tensor("v", v, (self.basis.length,), inexact=True))
 
@@ -210,11 +225,15 @@ def duality_gap(norm: Norm, beta: Tensor, features: Tensor, labels: Tensor, mult
 
 
 def separation(norm: Norm, other: Norm, beta: Tensor) -> float:
-    """Return how well β can tell two norms apart: the sine of the angle between the right sides of their conditions.
+    """Return how well β can tell two norms apart: the residual of one where the conditions of the other are met.
 
-    It depends on β alone. Where it is zero (all singular values equal, say) no data can show which norm was minimised.
+    It depends on β alone. Where it is zero no data can show which norm was minimised: for two exponents where all
+    singular values are equal, say, for two groups where β is constant. In one basis it is the sine of the angle between
+    the right sides of the two conditions.
     """
-    return _sine(norm.target(beta), other.target(beta))
+    if norm.basis is other.basis:
+        return _sine(norm.target(beta), other.target(beta))
+    return _sine(other.image(norm.slope(beta), beta), other.target(beta))
 
 
 def random_feasible(features: Tensor, labels: Tensor, count: int, generator: torch.Generator) -> Tensor:

@@ -144,7 +144,7 @@ def test_settings_of_runs_are_checked() -> None:
     with pytest.raises(ValueError, match="group must be one of"):
         chapter.group_bias("monster", 2, 0)
     with pytest.raises(ValueError, match="seeds"):
-        chapter.group_biases(seeds=0)
+        chapter.group_biases(seeds=())
 
 
 # --- B6 ---

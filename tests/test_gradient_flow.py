@@ -148,6 +148,19 @@ def test_flow_ends_where_the_loss_meets_the_cap(trained: tuple[LinearNetwork, Te
     assert not end.converged
 
 
+def test_a_saddle_is_left() -> None:
+    """With a coordinate that is zero in both layers the flow stays at the norm 1; the smallest ℓ1 norm is 1/3."""
+    x, y = torch.tensor([[1.0, 3.0]]).double(), torch.ones(1).double()
+    w = torch.tensor([1.0, 0.0, 1.0, 0.0]).double()
+    resting = train(diagonal(2, 2), x, y, w, Integration(cap=100.0, efolds=0.0))
+    assert resting.stationarity < 1e-12
+    assert resting.direction.tolist() == [1, 0]
+    assert not resting.converged
+    end = train(diagonal(2, 2), x, y, w, Integration(cap=100.0))
+    assert end.converged
+    assert end.direction.tolist() == pytest.approx([0, 1], abs=1e-6)
+
+
 def test_freezing_the_temperature_moves_the_end_little(trained: tuple[LinearNetwork, Tensor, Tensor, Trained]) -> None:
     network, x, y, end = trained
     later = train(network, x, y, start(network), Integration(cap=1e5))

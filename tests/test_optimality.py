@@ -148,6 +148,31 @@ def test_wrong_norms_are_seen_where_and_only_where_they_can_be() -> None:
     assert separation(Norm(symmetric, 1.0), Norm(symmetric, 1.0, 0.0), f) > 0.1
 
 
+@given(st.sampled_from(sorted(BASES)), st.floats(0.3, 3), st.sampled_from([0.0, 0.5, 1.0]), st.integers(0, 100))
+def test_slope_meets_the_conditions(name: str, p: float, weight: float, seed: int) -> None:
+    """ĝβ̂^* and β̂^*ĝ are the right sides; for p ≥ 1 and full rank, g is the gradient of the norm's p-th power over p."""
+    norm = Norm(BASES[name], p, weight)
+    beta = torch.randn(norm.basis.length, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    slope = norm.slope(beta, 0.0)
+    assert torch.allclose(norm.image(slope, beta), norm.target(beta), rtol=1e-6, atol=1e-8)
+    if p >= 1.5:
+        moved = beta.clone().requires_grad_(True)
+        (gradient,) = torch.autograd.grad(norm(moved) ** p / p, moved)
+        assert torch.allclose(gradient / norm.basis.order, slope, rtol=1e-6, atol=1e-8)
+
+
+def test_separation_of_two_bases() -> None:
+    """A constant function looks alike to two groups, a random one does not."""
+    norms = [Norm(irreducibles(g), 2 / 3) for g in (Symmetric(3), Cyclic(6))]
+    (f,), _ = data(1, 6)
+    assert separation(*norms, torch.ones(6).double()) < 1e-12
+    assert separation(*norms, f) > 0.1
+    # in one basis the general definition is the sine between the right sides
+    right, other = Norm(norms[0].basis, 1.0), Norm(norms[0].basis, 0.5)
+    again = Norm(irreducibles(Symmetric(3)), 0.5)
+    assert separation(right, again, f) == pytest.approx(separation(right, other, f), rel=1e-6)
+
+
 def test_forms_compare() -> None:
     """Form A is never larger than form P with the same support vectors, and drops to zero with enough of them."""
     x, y = data(5, 8)

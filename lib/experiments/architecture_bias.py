@@ -13,6 +13,7 @@ from lib.fourier import GroupFourier, effective_rank
 from lib.gradient_flow import Integration, train
 from lib.groups import Cyclic, Dihedral, FiniteGroup
 from lib.linear_networks import circular_convolution, fully_connected, group_convolution
+from lib.parameters import independent_seeds
 
 FLOW = Integration(cap=1e4, tolerance=1e-3, accuracy=1e-4)  # enough for an effective rank
 ORDERS = ("rotations first", "interleaved", "shuffled")
@@ -65,7 +66,7 @@ def order_violations(ranks: dict[str, Tensor]) -> int:
 
 
 def compare_architectures(
-    seeds: int = 10, points: int = 16, n: int = 32, depth: int = 3, order: str = ORDERS[0]
+    seeds: int = 10, points: int = 16, n: int = 32, depth: int = 3, order: str = ORDERS[0], seed: int = 0
 ) -> Architectures:
     """Train fully connected, plain convolutional and group-convolutional networks on functions on D_n (B6).
 
@@ -85,6 +86,8 @@ def compare_architectures(
     order
         Order of the elements for the plain convolution: all rotations first, each rotation followed by its reflection
         (``"interleaved"``, in which all even places form the rotation subgroup), or at random.
+    seed
+        Number of the independent set of repetitions.
     """
     check_choice("order", order, ORDERS)
     group = Dihedral(n)
@@ -95,8 +98,8 @@ def compare_architectures(
     }
     found: dict[str, list[Tensor]] = {key: [] for key in networks}
     places = []
-    for seed in range(check_int("seeds", seeds)):
-        generator = torch.Generator().manual_seed(seed)
+    for repetition in independent_seeds(seed, check_int("seeds", seeds)):
+        generator = torch.Generator().manual_seed(repetition)
         x = torch.randn(check_int("points", points, maximum=2 * n - 1), 2 * n, generator=generator, dtype=torch.float64)
         y = torch.where(torch.rand(points, generator=generator) < 0.5, 1.0, -1.0).double()
         places.append(_places(order, n, generator))

@@ -31,15 +31,19 @@ class Settings:
         Starts of every network in the tests of optimality.
     runs : int
         Repetitions on real digits.
+    seed : int
+        Number of the independent set of all repetitions.
     """
 
     functions: int = 700
     seeds: int = 10
     starts: int = 2
     runs: int = 5
+    seed: int = 0
 
     def __post_init__(self) -> None:
         check_int("functions", self.functions, minimum=150, maximum=100_000)
+        check_int("seed", self.seed, minimum=0)
         for name in ("seeds", "starts", "runs"):
             check_int(name, getattr(self, name), maximum=1000)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -43,9 +43,10 @@ GROUPS: dict[str, Callable[[], FiniteGroup]] = {
     "(C5×C5)⋊Q8": quaternions_on_plane,
 }
 LARGE = "(C5×C5)⋊Q8"  # order 200: seconds per run
+WATCHED = ("D6", "S4", "F21")  # run again with earlier handovers
 IDENTIFIABLE = 0.01  # separation of two norms from which a run is asked to tell them apart
 SCALE = 1.0  # size of the initial parameters
-FLOW = Integration(tolerance=1e-5, accuracy=1e-5)
+FLOW = Integration(efolds=1e5, tolerance=1e-5, accuracy=1e-5)  # the slowest of 300 runs took 1e4 e-folds
 
 
 # --- B1 --------------------------------------------------------------------------------------------------------------
@@ -147,7 +148,7 @@ class Control:
     form_a : float
         The same with the best multipliers; it can vanish when there are as many support vectors as unknowns.
     separation : float
-        How different the two norms are at this predictor, computed without the data; set to 1 for a wrong basis.
+        How different the two norms are at this predictor, computed without the data.
     """
 
     residual: float
@@ -278,13 +279,12 @@ def _controls(norm: Norm, other: Basis, end: Trained, x: Tensor, y: Tensor) -> d
         "exponent of one layer more": Norm(norm.basis, 2 / (depth + 1)),
         "no weight": Norm(norm.basis, norm.p, 0.0),
         "weight for a unitary transform": Norm(norm.basis, norm.p, 1 - 1 / depth),
+        "wrong basis": Norm(other, norm.p),
     }
     result = {
         key: Control(form_p(n, beta, x, y, alpha), form_a(n, beta, x, y)[0], separation(norm, n, beta))
         for key, n in wrong.items()
     }
-    elsewhere = Norm(other, norm.p)
-    result["wrong basis"] = Control(form_p(elsewhere, beta, x, y, alpha), form_a(elsewhere, beta, x, y)[0], 1.0)
     svm = max_margin(x, y)
     best, own = form_a(norm, svm.vector, x, y)[0], form_p(norm, svm.vector, x, y, svm.multipliers)
     result["ℓ2 solution"] = Control(min(best, own), best, separation(norm, Norm(norm.basis, 2.0), svm.vector))
@@ -320,12 +320,31 @@ def group_bias(group: str, depth: int, seed: int) -> BiasRun:
     return measure_bias(group, group_convolution(G, depth), irreducibles(G), irreducibles(other), points, seed)
 
 
-def group_biases(depths: Sequence[int] = (2, 3), seeds: int = 1, deepest: int = 2) -> list[BiasRun]:
+def flow_alone(run: BiasRun) -> tuple[float, float]:
+    """Return what the flow alone reaches: form P with its own multipliers, and by how many degrees β turns after it."""
+    end, slack = run.trained, run.labels * (run.features @ run.trained.path[run.trained.handover])
+    own = torch.softmax(-FLOW.cap * slack / slack.min(), 0)
+    beta = end.path[end.handover]
+    angle = torch.rad2deg(torch.arccos((beta @ end.direction).clamp(max=1)))
+    return form_p(run.norm, beta, run.features, run.labels, own), float(angle)
+
+
+def handover_difference(run: BiasRun, cap: float) -> float:
+    """Return 1 − cos of the angle between a group network's end and the one with a handover at the loss e^−cap."""
+    network = group_convolution(GROUPS[check_choice("run.name", run.name, GROUPS)](), run.depth)
+    basis = run.norm.basis
+    other = measure_bias(run.name, network, basis, basis, run.points, run.seed, replace(FLOW, cap=cap))
+    return 1 - float(other.trained.direction @ run.trained.direction)
+
+
+def group_biases(depths: Sequence[int] = (2, 3), seeds: Sequence[int] = (0,), deepest: int = 2) -> list[BiasRun]:
     """Run :func:`group_bias` for all ``GROUPS``, depths and seeds; the largest group up to depth ``deepest`` only."""
+    if not len(check_instance("seeds", seeds, Sequence)):
+        raise ValueError("seeds must hold at least one seed, got none")
     return [
         group_bias(name, depth, seed)
         for name in GROUPS
         for depth in depths
-        for seed in range(check_int("seeds", seeds))
+        for seed in seeds
         if name != LARGE or depth <= deepest
     ]

@@ -29,6 +29,7 @@ from lib.checks import check_choice, check_float, check_int
 from lib.command_line import clear_errors, use_threads
 from lib.experiments.mean_field_grid import Ends, Table, measure, train_networks
 from lib.mean_field_descent import TRAININGS, Descent
+from lib.parameters import independent_seeds
 from lib.stored import circumstances, write_whole
 
 RESULTS = Path(__file__).resolve().parents[2] / "data" / "results" / "mean_field"
@@ -50,28 +51,38 @@ class Settings:
         T; training takes N·T steps.
     workers : int
         Trainings at the same time.
+    seed : int
+        Number of the independent set of repetitions.
     """
 
     largest: int = 80
     seeds: int = 10
     time: float = 20.0
     workers: int = 2
+    seed: int = 0
 
     def __post_init__(self) -> None:
         check_int("largest", self.largest, minimum=20)
         check_int("seeds", self.seeds, minimum=4)
         check_float("time", self.time, minimum=0.0)
         check_int("workers", self.workers)
+        check_int("seed", self.seed, minimum=0)
 
     @property
     def sizes(self) -> list[int]:
         """The numbers of particles."""
         return [5 * 2**k for k in range((self.largest // 5).bit_length())]
 
+    @property
+    def plan(self) -> dict[int, list[int]]:
+        """The seeds at every number of particles, none of them twice."""
+        seeds = independent_seeds(self.seed, self.seeds * len(self.sizes))
+        return {n: seeds[k * self.seeds : (k + 1) * self.seeds] for k, n in enumerate(self.sizes)}
+
     def run(self) -> tuple[dict[int, Ends], Table]:
         """Train the whole grid; return the trained clouds and their distances, by N."""
-        descent, seeds = Descent(time=self.time), range(self.seeds)
-        ends = {n: train_networks(n, seeds, descent=descent, workers=self.workers) for n in self.sizes}
+        descent = Descent(time=self.time)
+        ends = {n: train_networks(n, seeds, descent=descent, workers=self.workers) for n, seeds in self.plan.items()}
         return ends, {n: measure(end) for n, end in ends.items()}
 
 

@@ -7,14 +7,18 @@ assumption each.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from scipy.stats import linregress
+from scipy.stats import t as student
 from torch import Tensor
 
-from lib.checks import check_choice, check_int, check_tensor
+from lib.checks import check_choice, check_float, check_int, check_tensor, seeded
 from lib.experiments.mean_field_source import (
     NETWORKS,
     TEACHERS,
@@ -22,16 +26,17 @@ from lib.experiments.mean_field_source import (
     orbit_starts,
     source_unit,
     starts,
+    stream,
     teacher,
 )
 from lib.mean_field import project, symmetrise
 from lib.mean_field_descent import TRAININGS, Descent, TeacherData, train
 from lib.particle_distances import projection_rmd2, rmd2, sample_floor, squared_w2
-from lib.rates import bootstrap_slope
 
 PAIRS = (("DA", "FA"), ("vanilla", "DA"), ("DA", "EA"))
 Ends = dict[str, Tensor]
 Table = dict[int, dict[str, Tensor]]
+Plan = Mapping[int, Sequence[int]]  # N -> seeds
 
 
 def train_networks(
@@ -103,14 +108,13 @@ def measure(ends: Ends) -> dict[str, Tensor]:
     return table
 
 
-def symmetry_floor(sizes: Sequence[int], repeats: int = 20) -> Tensor:
+def symmetry_floor(sizes: Sequence[int], repeats: int = 20, seed: int = 1) -> Tensor:
     """Return RMD² between N independent particles of the initial law and their symmetrisation, (sizes, repeats)."""
     parameters = source_unit().parameters
-    generator = torch.Generator().manual_seed(1)
-    return sample_floor(gaussian, sizes, repeats, generator, lambda points: symmetrise(points, parameters))
+    return sample_floor(gaussian, sizes, repeats, seeded(seed), lambda points: symmetrise(points, parameters))
 
 
-def pooled_floor(cloud: Tensor, sizes: Sequence[int], repeats: int = 20) -> Tensor:
+def pooled_floor(cloud: Tensor, sizes: Sequence[int], repeats: int = 20, seed: int = 2) -> Tensor:
     """Return W2 between two independent samples of N from a trained law, represented by a large cloud.
 
     Parameters
@@ -119,15 +123,15 @@ def pooled_floor(cloud: Tensor, sizes: Sequence[int], repeats: int = 20) -> Tens
         Trained particles, shape ``(n, d)``, n at least twice the largest N.
     sizes
         The N.
-    repeats
-        Repetitions for each N.
+    repeats, seed
+        Repetitions for each N, and the seed of the draws.
 
     Returns
     -------
     Tensor
         Shape ``(sizes, repeats)``.
     """
-    generator = torch.Generator().manual_seed(2)
+    generator = seeded(seed)
     check_tensor("cloud", cloud, (None, None), inexact=True)
     for size in _check_sizes(sizes):
         check_int("sizes", size)
@@ -141,7 +145,7 @@ def pooled_floor(cloud: Tensor, sizes: Sequence[int], repeats: int = 20) -> Tens
     return torch.stack(rows)
 
 
-def trained_symmetry_floor(cloud: Tensor, sizes: Sequence[int], repeats: int = 20) -> Tensor:
+def trained_symmetry_floor(cloud: Tensor, sizes: Sequence[int], repeats: int = 20, seed: int = 4) -> Tensor:
     """Return RMD² between N independent draws from a symmetrised trained law and their symmetrisation.
 
     The law is that of a large cloud and its images, so that it is weakly invariant; arguments and result as for
@@ -155,16 +159,15 @@ def trained_symmetry_floor(cloud: Tensor, sizes: Sequence[int], repeats: int = 2
     def draw(count: int, generator: torch.Generator) -> Tensor:
         return law[torch.randperm(len(law), generator=generator)[:count]]
 
-    generator = torch.Generator().manual_seed(4)
-    return sample_floor(draw, sizes, repeats, generator, lambda points: symmetrise(points, parameters))
+    return sample_floor(draw, sizes, repeats, seeded(seed), lambda points: symmetrise(points, parameters))
 
 
-def output_spread(clouds: Tensor, points: int = 200) -> float:
+def output_spread(clouds: Tensor, points: int = 200, seed: int = 5) -> float:
     """Return the standard deviation of Φ_ν(x) over clouds ``(R, N, 4)``: root mean square over x ~ N(0, 16·1)."""
     check_tensor("clouds", clouds, (None, 4), inexact=True)
     if clouds.ndim != 3 or len(clouds) < 2:
         raise ValueError(f"clouds must have shape (R, N, 4) with R ≥ 2, got {tuple(clouds.shape)}")
-    x = 4 * torch.randn(check_int("points", points), 2, generator=torch.Generator().manual_seed(5)).to(clouds)
+    x = 4 * torch.randn(check_int("points", points), 2, generator=seeded(seed)).to(clouds)
     return float(source_unit().network(x, clouds).var(0).mean().sqrt())
 
 
@@ -202,30 +205,35 @@ def causes(count: int, seeds: Sequence[int], batches: Sequence[int] = (20, 80)) 
 
 @dataclass(frozen=True)
 class Slope:
-    """Slope of log mean distance against log N with its 95 % bootstrap interval over the runs."""
+    """Slope of log distance against log N with its interval."""
 
     value: float
     low: float
     high: float
 
 
-def slopes(table: Mapping[int, Mapping[str, Tensor]], key: str, resamples: int = 400) -> list[Slope]:
-    """Return one slope per column of ``table[N][key]``, over all N of the table.
+def slopes(table: Mapping[int, Mapping[str, Tensor]], key: str, level: float = 0.95, first: int = 20) -> list[Slope]:
+    """Return one slope per column of ``table[N][key]``: a line through the logarithms of all runs, from N = first on.
+
+    The interval is Student's, which takes the runs for independent, also at different N. Where a curve is no straight
+    line its bend counts as scatter and makes the interval longer.
 
     Raises
     ------
     ValueError
-        Fewer than two N, an unknown key, or a mean that is not positive.
+        Fewer than two N, an unknown key, or a distance that is not positive.
     """
+    table = {n: row for n, row in table.items() if n >= first}
     if len(table) < 2:
-        raise ValueError(f"table must hold at least two numbers of particles, got {list(table)}")
+        raise ValueError(f"table must hold two numbers of particles of at least {first}, got {list(table)}")
     for n, row in table.items():
-        check_choice("key", key, row)
-        if not bool((row[key].mean(0) > 0).all()):
-            raise ValueError(f"table[{n}][{key!r}] must have positive means, got {row[key].mean(0).tolist()}")
-    columns = next(iter(table.values()))[key].shape[1]
-    samples = [{n: row[key][:, j].numpy() for n, row in table.items()} for j in range(columns)]
-    return [Slope(*bootstrap_slope(column, resamples)) for column in samples]
+        if not bool((row[check_choice("key", key, row)] > 0).all()):
+            raise ValueError(f"table[{n}][{key!r}] must be positive, got {float(row[key].min()):g}")
+    check_float("level", level, minimum=0.0, maximum=1.0)
+    x = np.log([n for n, row in table.items() for _ in row[key]])
+    lines = [linregress(x, y) for y in torch.cat([row[key] for row in table.values()]).log().mT.numpy()]
+    reach = student.ppf((1 + level) / 2, len(x) - 2)
+    return [Slope(*(float(line.slope + sign * reach * line.stderr) for sign in (0, -1, 1))) for line in lines]
 
 
 def fall(table: Mapping[int, Mapping[str, Tensor]], key: str, first: int = 20) -> list[float]:
@@ -239,14 +247,14 @@ def fall(table: Mapping[int, Mapping[str, Tensor]], key: str, first: int = 20) -
     return (ends[0] / ends[1]).tolist()
 
 
-def mean_interval(values: Tensor, resamples: int = 1000) -> tuple[float, float]:
-    """Return the 95 % bootstrap interval of a mean."""
-    if check_tensor("values", values, (None,), inexact=True).ndim != 1 or not len(values):
-        raise ValueError(f"values must be one row of at least one number, got shape {tuple(values.shape)}")
-    generator = torch.Generator().manual_seed(3)
-    picks = torch.randint(len(values), (resamples, len(values)), generator=generator)
-    low, high = values[picks].mean(1).quantile(torch.tensor([0.025, 0.975], dtype=values.dtype)).tolist()
-    return low, high
+def mean_interval(values: Tensor, level: float = 0.95) -> tuple[float, float]:
+    """Return Student's interval of the geometric mean of distances; numbers below 1e-300 count as 1e-300."""
+    if check_tensor("values", values, (None,), inexact=True).ndim != 1 or len(values) < 2:
+        raise ValueError(f"values must be one row of at least two numbers, got shape {tuple(values.shape)}")
+    reach = student.ppf((1 + check_float("level", level, minimum=0.0, maximum=1.0)) / 2, len(values) - 1)
+    logs = values.double().clamp_min(1e-300).log()
+    middle, half = float(logs.mean()), float(reach * logs.std() / len(logs) ** 0.5)
+    return math.exp(middle - half), math.exp(middle + half)
 
 
 def exact_runs(
@@ -271,44 +279,32 @@ def skew_teacher() -> Tensor:
     return 1.5 * (particles - project(particles, source_unit().parameters))
 
 
-def skew_control(sizes: Sequence[int], seeds: Sequence[int]) -> Table:
-    """Return distances where the risk is *not* invariant: free training under :func:`skew_teacher`.
+def lopsided_control(plan: Plan) -> Table:
+    """Return distances between DA and FA from a start that is *not* weakly invariant: their flows differ.
 
-    Keys ``weak/vanilla`` and ``strong/vanilla`` as in :func:`measure`, one column.
-    """
-    unit, table = source_unit(), {}
-    data = TeacherData(unit, [skew_teacher()] * 2)
-    for size in sizes:
-        start = starts(size, seeds)[:, [0, len(TEACHERS)]]
-        end = train(unit, "vanilla", start, data, Descent(), seeds, projected=[False, True]).end
-        weak = rmd2(end[:, :1], symmetrise(end[:, :1], unit.parameters))
-        table[size] = {"weak/vanilla": weak, "strong/vanilla": projection_rmd2(end[:, 1:], unit.fixed)}
-    return table
-
-
-def lopsided_control(sizes: Sequence[int], seeds: Sequence[int]) -> Table:
-    """Return RMD² between DA and FA from a start that is *not* weakly invariant, key ``WI/DA-FA``, one column.
-
-    Students N((1, 0, 0, −1), 1/400), teacher :func:`skew_teacher`.
+    Students N((1, 0, 0, −1), 1/400), teacher :func:`skew_teacher`. Keys, with one column: ``WI/DA-FA``, RMD² from one
+    start; ``independent/DA-FA``, W2 between independent runs.
     """
     unit, table = source_unit(), {}
     data, centre = TeacherData(unit, [skew_teacher()]), torch.tensor([1.0, 0.0, 0.0, -1.0], dtype=torch.float64)
-    for size in sizes:
+    for size, seeds in plan.items():
         start = 0.2 * starts(size, seeds)[:, :1] + centre
         ends = [train(unit, scheme, start, data, Descent(), seeds).end for scheme in ("DA", "FA")]
+        half = len(seeds) // 2
         table[size] = {"WI/DA-FA": rmd2(*ends)}
+        table[size]["independent/DA-FA"] = squared_w2(ends[0][:half], ends[1][-half:]).sqrt()
     return table
 
 
-def heavy_control(sizes: Sequence[int], seeds: Sequence[int]) -> Table:
+def heavy_control(plan: Plan) -> Table:
     """Return W2 between independent runs from a start *without second moments*, key ``independent/WI/vanilla``.
 
     Every Gaussian particle is divided by an independent uniform number, so that E‖z‖ is infinite; arbitrary teacher.
     """
     unit, table = source_unit(), {}
     data = TeacherData(unit, [teacher("arbitrary")])
-    for size in sizes:
-        draws = [torch.Generator().manual_seed(30_000 + s) for s in seeds]
+    for size, seeds in plan.items():
+        draws = [stream(3, s) for s in seeds]
         scale = torch.stack([torch.rand(1, size, 1, generator=g, dtype=torch.float64) for g in draws])
         end = train(unit, "vanilla", starts(size, seeds)[:, :1] / scale, data, Descent(), seeds).end
         end = end[: len(end) // 2 * 2]

@@ -54,13 +54,21 @@ def gaussian(count: int, generator: torch.Generator) -> Tensor:
     return SPREAD * torch.randn(check_int("count", count), 4, generator=generator, dtype=torch.float64)
 
 
+def stream(number: int, seed: int) -> torch.Generator:
+    """Return the source of the random numbers of one kind of start: 1 Gaussian, 2 unions of orbits, 3 heavy tails.
+
+    Their seeds are far from those of data and noise, see :func:`lib.mean_field_descent.train`.
+    """
+    return torch.Generator().manual_seed(number * 2**40 + seed)
+
+
 def starts(count: int, seeds: Sequence[int]) -> Tensor:
     """Return students for all networks in the order of ``NETWORKS``, shape ``(seeds, 6, count, 4)``.
 
     The law is N(0, 1/16) for ``WI``, and the same particles projected onto E^G for ``SI``.
     """
     parameters = source_unit().parameters
-    free = torch.stack([gaussian(count, torch.Generator().manual_seed(10_000 + s)) for s in _check_seeds(seeds)])
+    free = torch.stack([gaussian(count, stream(1, s)) for s in _check_seeds(seeds)])
     by_law = {"WI": free, "SI": project(free, parameters)}
     return torch.stack([by_law[law] for law, _ in NETWORKS], dim=1)
 
@@ -75,7 +83,7 @@ def orbit_starts(count: int, seeds: Sequence[int]) -> Tensor:
     """
     if check_int("count", count, minimum=2) % 2:
         raise ValueError(f"count must be even for a union of orbits of two, got {count}")
-    halves = torch.stack([gaussian(count // 2, torch.Generator().manual_seed(20_000 + s)) for s in _check_seeds(seeds)])
+    halves = torch.stack([gaussian(count // 2, stream(2, s)) for s in _check_seeds(seeds)])
     return symmetrise(halves, source_unit().parameters)[:, None].repeat(1, len(TEACHERS), 1, 1)
 
 

@@ -30,6 +30,7 @@ from lib.fourier import GroupFourier, schatten_norm
 from lib.group_convolution import GroupConvolution
 from lib.groups import Cyclic, Dihedral, DirectProduct, SemidirectProduct
 from lib.log_loss_descent import descend, log_exponential_loss
+from lib.parameters import independent_seeds
 from lib.stored import circumstances, open_folder, write_whole
 
 RESULTS = Path(__file__).resolve().parents[2] / "data" / "results" / "implicit_bias"
@@ -68,6 +69,8 @@ class Settings:
         Values of the loss on the way at which the networks are looked at.
     together : int
         Runs trained at once: time against memory.
+    seed : int
+        Number of the independent set of repetitions.
     """
 
     size: int = 8
@@ -81,6 +84,7 @@ class Settings:
     decades: int = 12
     checkpoints: int = 10
     together: int = 5
+    seed: int = 0
 
     def __post_init__(self) -> None:
         check_choice("size", self.size, (7, 8, 14, 28))
@@ -94,6 +98,7 @@ class Settings:
             raise ValueError(f"points must be even, half of each class, got {self.points}")
         for name in ("runs", "width", "together"):
             check_int(name, getattr(self, name))
+        check_int("seed", self.seed, minimum=0)
         check_int("layers", self.layers, minimum=2, maximum=6)
         check_float("scale", self.scale, minimum=1e-3, maximum=10.0)
         check_float("drop", self.drop, minimum=1e-4, maximum=1.0)
@@ -195,8 +200,8 @@ def lifted_digits(settings: Settings) -> Tensor:
         x, y = mnist_test(settings.size)
         x = x[:, 0]
     x, chosen = (x - x.mean()) / x.std(), []
-    for run in range(settings.runs):
-        generator = torch.Generator().manual_seed(run)
+    for seed in independent_seeds(settings.seed, settings.runs):
+        generator = torch.Generator().manual_seed(seed)
         for label, sign in zip(settings.classes, (1.0, -1.0), strict=True):
             members = (y == label).nonzero()[:, 0]
             drawn = members[torch.randperm(len(members), generator=generator)[: settings.points // 2]]
@@ -263,7 +268,8 @@ def train(name: str, signed: Tensor, settings: Settings, first_run: int = 0) -> 
         The loss does not fall so far, see :func:`lib.log_loss_descent.descend`.
     """
     shapes, predictor = network(name, settings)
-    starts = [_start(shapes, settings.scale, first_run + run) for run in range(len(signed))]
+    seeds = independent_seeds(settings.seed, first_run + len(signed))[first_run:]
+    starts = [_start(shapes, settings.scale, seed) for seed in seeds]
     w = [torch.stack(layer).to(signed).requires_grad_(True) for layer in zip(*starts, strict=True)]
 
     def log_loss() -> Tensor:
@@ -273,9 +279,9 @@ def train(name: str, signed: Tensor, settings: Settings, first_run: int = 0) -> 
     return descend(w, log_loss, marks, lambda: predictor(w), settings.drop)
 
 
-def _start(shapes: Sequence[tuple[int, ...]], scale: float, run: int) -> list[Tensor]:
+def _start(shapes: Sequence[tuple[int, ...]], scale: float, seed: int) -> list[Tensor]:
     """Return random weights: normal, of variance scale²/(number of inputs)."""
-    generator = torch.Generator().manual_seed(1000 + run)
+    generator = torch.Generator().manual_seed(1000 + seed)  # apart from that of the images
     return [scale / math.sqrt(s[-1]) * torch.randn(s, generator=generator, dtype=torch.float64) for s in shapes]
 
 

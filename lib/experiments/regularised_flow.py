@@ -22,6 +22,7 @@ from lib.free_energy import FreeEnergy
 from lib.groups import Symmetric
 from lib.mean_field import Layer
 from lib.mean_field_descent import Descent, FixedData, train
+from lib.parameters import independent_seeds
 
 PAIRS = ((0.05, 0.02), (0.01, 0.005))
 TEACHER = ((3.0, 0.5), (-1.0, 0.3), (0.0, 0.2))
@@ -207,7 +208,7 @@ def train_particles(
     noise
         Factor on the temperature of the noise; other than 1 is the control.
     seed
-        Of the starts and the floor; the noise of the clouds has the seeds 0, 1, ….
+        Of the starts and the floor; the noise of the clouds has the seeds 1000·seed, 1000·seed + 1, ….
     replicates
         Independent samples for the floor.
     """
@@ -223,7 +224,7 @@ def train_particles(
     )
     data = FixedData(unit, F.x[:, None], F.y[None, :, None], F.weights)
     start = z.reshape(count, 1, settings.units, 1)
-    end = train(unit, "vanilla", start, data, descent, range(count)).end.reshape(shape)
+    end = train(unit, "vanilla", start, data, descent, independent_seeds(seed, count)).end.reshape(shape)
     target = F.minimiser()
     samples = quantile(target, F.grid, torch.rand(replicates, settings.units, generator=generator, dtype=torch.float64))
     chance = torch.exp(-resting_exponent(F, samples))
@@ -264,6 +265,7 @@ def chase(
     times: Sequence[float] = (1.0, 3.0, 10.0),
     together: bool = True,
     replicates: int = 200,
+    seed: int = 0,
 ) -> Chase:
     """Compare clouds of N particles with the Wasserstein gradient flow while both are still on their way.
 
@@ -285,8 +287,11 @@ def chase(
         with the same start, data, penalty and noise.
     replicates
         Independent samples for the floor.
+    seed
+        Number of the independent set of clouds.
     """
-    F, unit, generator = functional(settings, penalty, temperature), scalar_unit(), torch.Generator().manual_seed(7)
+    check_int("seed", seed, minimum=0)
+    F, unit, generator = functional(settings, penalty, temperature), scalar_unit(), seeded(1000 * seed + 7)
     for t in times:
         if abs(check_float("times", t, minimum=0.05) * 10 - round(t * 10)) > 1e-9:
             raise ValueError(f"times must be multiples of 0.1, got {t}")
@@ -299,7 +304,8 @@ def chase(
         start = z[:, None, :, None] if together else z.reshape(-1, 1, 1, 1)
         rate, frames = 0.05 * start.shape[2], round(20 * max(times))
         descent = Descent(rate, max(times) / rate, F.penalty, F.temperature)
-        way = train(unit, "vanilla", start, data, descent, range(len(start)), frames=frames).particles
+        own = range(10_000 * seed, 10_000 * seed + len(start))
+        way = train(unit, "vanilla", start, data, descent, own, frames=frames).particles
         seen = [way[round(20 * t)].reshape(settings.clouds, size) for t in times]
         errors[size] = torch.stack([w2_to_grid(c, p, F.grid) for c, p in zip(seen, laws, strict=True)], 1)
         u = torch.rand(replicates, size, generator=generator, dtype=torch.float64)

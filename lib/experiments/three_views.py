@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from lib.actions import pixels
-from lib.checks import check_choice, check_float, check_int
+from lib.checks import check_choice, check_float, check_int, seeded
 from lib.data import digits
 from lib.groups import Cyclic, Dihedral, FiniteGroup
 from lib.representations import Representation
@@ -43,6 +43,8 @@ class Settings:
         The step h of one unit, and the number of steps.
     seeds : int
         Independent starts, one batch.
+    seed : int
+        Seed of that batch.
     """
 
     group: FiniteGroup = field(default_factory=lambda: Cyclic(4))
@@ -52,6 +54,7 @@ class Settings:
     rate: float = 0.1
     steps: int = 100
     seeds: int = 4
+    seed: int = 0
 
     def __post_init__(self) -> None:
         check_choice("group", self.group, [Cyclic(4), Dihedral(4)])
@@ -61,6 +64,7 @@ class Settings:
             raise ValueError(f"pair must hold two different digits, got {self.pair}")
         for name in ("points", "units", "steps", "seeds"):
             check_int(name, getattr(self, name))
+        check_int("seed", self.seed, minimum=0)
         check_float("rate", self.rate, minimum=1e-6)
 
 
@@ -139,7 +143,7 @@ def draw(settings: Settings, problem: Problem, start: str = "free") -> Tensor:
         is an independent draw instead of an image (a control).
     """
     check_choice("start", start, STARTS)
-    generator = torch.Generator().manual_seed(0)
+    generator = seeded(settings.seed)
     order, m = settings.group.order, settings.units
     count = -(-m // order) if start == "orbits" else m
     z = torch.randn(settings.seeds, count, problem.action.dim + 1, generator=generator, dtype=torch.float64)
