@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import jaxtyping
@@ -38,6 +39,15 @@ def browser() -> Iterator[Browser]:
     chromium()
     with launch() as started:
         yield started
+
+
+@pytest.fixture(autouse=True)
+def _the_environment_stays() -> Iterator[None]:
+    """A point of a sweep that runs in the test's own process sets what its kernel needs, lenient claims among it."""
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
 
 
 @pytest.fixture

@@ -214,7 +214,7 @@ def shorten_model_signature(
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register the extension."""
     app.setup_extension("sphinx.ext.autodoc")
-    app.setup_extension("test_sources")
+    app.setup_extension("sources_of_tests")
     app.add_directive("api", Api)
     app.add_directive("ledger", Ledger)
     app.add_role("claim", ClaimLink())

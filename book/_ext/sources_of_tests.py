@@ -57,7 +57,7 @@ def _places(path: Path) -> dict[str, int]:
     return found
 
 
-def test_pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
+def source_pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
     """Yield a page for every file with tests."""
     if app.builder.format != "html":
         return
@@ -75,5 +75,5 @@ def test_pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register the role and the pages."""
     app.add_role("test", TestLink())
-    app.connect("html-collect-pages", test_pages)
+    app.connect("html-collect-pages", source_pages)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
