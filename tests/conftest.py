@@ -29,6 +29,7 @@ MATHEMATICS = [
 jaxtyping.install_import_hook(MATHEMATICS, "beartype.beartype")
 settings.register_profile("book", deadline=None, derandomize=True, max_examples=40)
 settings.load_profile("book")
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
 
 
 @pytest.fixture(scope="session")
@@ -43,11 +44,19 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(autouse=True)
 def _the_environment_stays() -> Iterator[None]:
-    """A point of a sweep that runs in the test's own process sets what its kernel needs, lenient claims among it."""
-    before = dict(os.environ)
+    """A point of a sweep that runs in the test's own process sets what its kernel needs, lenient claims among it.
+
+    So does one in a module's fixture, which comes before this one: hence the environment of the start, not of now.
+    """
+    _restore()
     yield
-    os.environ.clear()
-    os.environ.update(before)
+    _restore()
+
+
+def _restore() -> None:
+    for name in os.environ.keys() - ENVIRONMENT.keys() - {"PYTEST_CURRENT_TEST"}:
+        del os.environ[name]
+    os.environ.update(ENVIRONMENT)
 
 
 @pytest.fixture
