@@ -59,7 +59,7 @@ lab: $(STAMP)  ## open the book's notebooks in JupyterLab
 	$(BIN)/jupyter lab --notebook-dir=book
 
 execute: $(STAMP)  ## run the notebooks and refresh their stored outputs (NAMES="haar_projections" for some)
-	$(BIN)/python -m lib.notebooks execute $(NAMES)
+	$(BIN)/python -m lib.page.notebooks execute $(NAMES)
 
 seeds: $(STAMP)  ## run the chapters at ten other seeds and store how their claims fared (NAMES="ensembles" for some)
 	@for name in $(or $(NAMES),$(basename $(notdir $(wildcard sweeps/seeds/*.yml)))); do \

@@ -9,10 +9,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 
-from lib.evidence import MIME_TYPE
-from lib.expectations import MIME_TYPE as EXPECTATION
-from lib.notebooks import KERNEL_ENVIRONMENT, STRICT
-from lib.results import MIME_TYPE as RESULT
+from lib.page.evidence import MIME_TYPE
+from lib.page.expectations import MIME_TYPE as EXPECTATION
+from lib.page.notebooks import KERNEL_ENVIRONMENT, STRICT
+from lib.page.results import MIME_TYPE as RESULT
 from tests.figures import figure_problems
 
 os.environ.update(KERNEL_ENVIRONMENT | STRICT)

@@ -19,10 +19,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from rows import Row, report
 
-from lib.divergences import w1, w1_symmetrised
 from lib.experiments.symmetric_mmd import WIDTHS, ring
-from lib.orbit_kernels import mmd_squared
-from lib.quotient import turns
+from lib.transport.divergences import w1, w1_symmetrised
+from lib.transport.kernels import mmd_squared
+from lib.transport.quotient import turns
 
 
 def timed(work: Callable[[], float], repeats: int = 1) -> tuple[float, float]:

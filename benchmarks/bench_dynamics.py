@@ -1,4 +1,4 @@
-"""Timings of the trainer of lib/dynamics.py, both sides of every comparison in one run.
+"""Timings of the trainer of lib/training/augmented_descent.py, both sides of every comparison in one run.
 
 ``python benchmarks/bench_dynamics.py`` prints a table; ``--json PATH`` also writes the numbers, ``--quick`` takes
 fewer runs and images. The other side is written out here: one network at a time, mini-batches of the published sizes,
@@ -25,9 +25,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from rows import Row, report
 
-from lib.dynamics import EQUIVARIANT, NOMINAL, Task, augmented, train
 from lib.experiments.augmentation_tasks import SIZES, haar_law, panel_task
-from lib.networks import classifier_network
+from lib.training.augmented_descent import EQUIVARIANT, NOMINAL, Task, augmented, train
+from lib.training.networks import classifier_network
 
 
 def seconds(work: Callable[[], object]) -> float:

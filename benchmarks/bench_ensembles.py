@@ -1,4 +1,4 @@
-"""Timings of the trainer of lib/ensemble_training.py against a loop over networks, both sides in one run.
+"""Timings of the trainer of lib/training/ensemble_training.py against a loop over networks, both sides in one run.
 
 ``python benchmarks/bench_ensembles.py`` prints a table; ``--json PATH`` also writes the numbers, ``--quick`` takes
 fewer images and members. The other side is written out here: one network after another, ordinary layers, a DataLoader
@@ -26,8 +26,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from rows import Row, report
 
-from lib.ensemble_training import Course, Plan, loss_gradient, train_ensemble
-from lib.ensembles import Network, draw_members, rotate_images
+from lib.training.ensemble_training import Course, Plan, loss_gradient, train_ensemble
+from lib.training.ensembles import Network, draw_members, rotate_images
 
 BAR = 6.0
 

@@ -24,9 +24,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from rows import Row, report
 
-from lib.actions import motions
-from lib.group_convolution import GroupConvolution
-from lib.groups import Dihedral, SemidirectProduct
+from lib.symmetry.actions import motions
+from lib.symmetry.group_convolution import GroupConvolution
+from lib.symmetry.groups import Dihedral, SemidirectProduct
 
 
 def group(size: int) -> SemidirectProduct:

@@ -17,8 +17,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.rows import Row, report
 from lib.experiments.mean_field_source import NETWORKS, source_unit, starts, teacher
-from lib.mean_field import SCHEMES
-from lib.mean_field_descent import Descent, TeacherData, train
+from lib.training.mean_field import SCHEMES
+from lib.training.mean_field_descent import Descent, TeacherData, train
 
 SEEDS = 10
 

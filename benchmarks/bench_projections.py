@@ -25,10 +25,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from rows import Row, report
 
-from lib.actions import natural, pixels, regular, translations
-from lib.groups import Alternating, Cyclic, Dihedral, DirectProduct, Symmetric
-from lib.haar import FourierDiagonal, HaarSum, NullSpace, OrbitMean, projection
-from lib.representations import Hom, PermutationRepresentation, Representation, Restriction
+from lib.symmetry.actions import natural, pixels, regular, translations
+from lib.symmetry.groups import Alternating, Cyclic, Dihedral, DirectProduct, Symmetric
+from lib.symmetry.haar import FourierDiagonal, HaarSum, NullSpace, OrbitMean, projection
+from lib.symmetry.representations import Hom, PermutationRepresentation, Representation, Restriction
 
 # Run by an interpreter that has emlp. Its progress bar fails with recent NumPy versions and is switched off.
 EMLP_SCRIPT = """

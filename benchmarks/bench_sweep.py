@@ -22,7 +22,7 @@ from rows import Row, report
 
 ROOT = Path(__file__).resolve().parent.parent
 PARAMETERS = "n: int = 0\n"
-BODY = "import time\nfrom lib.results import record\nrecord('begin', time.time())"
+BODY = "import time\nfrom lib.page.results import record\nrecord('begin', time.time())"
 END = "record('end', time.time())"
 
 

@@ -6,10 +6,10 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lib.actions import motions, natural, pixels, planar, regular, rotations, sign, trivial, vectors
-from lib.groups import Cyclic, Dihedral, DirectProduct, Group, Quaternion, SemidirectProduct, Symmetric
-from lib.lie import CompactLieGroup, Orthogonal, SpecialOrthogonal, Torus, Unitary
-from lib.representations import (
+from lib.symmetry.actions import motions, natural, pixels, planar, regular, rotations, sign, trivial, vectors
+from lib.symmetry.groups import Cyclic, Dihedral, DirectProduct, Group, Quaternion, SemidirectProduct, Symmetric
+from lib.symmetry.lie import CompactLieGroup, Orthogonal, SpecialOrthogonal, Torus, Unitary
+from lib.symmetry.representations import (
     DirectSum,
     Hom,
     MatrixRepresentation,

@@ -11,19 +11,19 @@ from hypothesis import settings
 from playwright.sync_api import Browser
 
 MATHEMATICS = [
-    "lib.actions",
-    "lib.axioms",
+    "lib.symmetry.actions",
+    "lib.symmetry.axioms",
     "lib.checks",
-    "lib.fourier",
-    "lib.generated",
-    "lib.groups",
-    "lib.haar",
-    "lib.irreducible",
-    "lib.lie",
-    "lib.margins",
-    "lib.representations",
-    "lib.steerable",
-    "lib.symmetrization",
+    "lib.symmetry.fourier",
+    "lib.symmetry.generated",
+    "lib.symmetry.groups",
+    "lib.symmetry.haar",
+    "lib.symmetry.irreps",
+    "lib.symmetry.lie",
+    "lib.training.margins",
+    "lib.symmetry.representations",
+    "lib.training.steerable",
+    "lib.symmetry.symmetrization",
 ]
 
 jaxtyping.install_import_hook(MATHEMATICS, "beartype.beartype")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from lib.actions import (
+from lib.symmetry.actions import (
     motions,
     natural,
     on_points,
@@ -23,10 +23,10 @@ from lib.actions import (
     trivial,
     vectors,
 )
-from lib.axioms import assert_representation
-from lib.groups import Alternating, Cyclic, Dihedral, Group, Quaternion, Symmetric
-from lib.lie import Orthogonal, SpecialOrthogonal, Torus, Unitary
-from lib.representations import Representation
+from lib.symmetry.axioms import assert_representation
+from lib.symmetry.groups import Alternating, Cyclic, Dihedral, Group, Quaternion, Symmetric
+from lib.symmetry.lie import Orthogonal, SpecialOrthogonal, Torus, Unitary
+from lib.symmetry.representations import Representation
 from tests.catalogue import elements
 
 SIZES = (1, 2, 3, 4, 5, 8)

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from lib.actions import natural, planar, vectors
-from lib.axioms import (
+from lib.symmetry.actions import natural, planar, vectors
+from lib.symmetry.axioms import (
     assert_equivariant,
     assert_group,
     assert_representation,
@@ -15,9 +15,9 @@ from lib.axioms import (
     check_representation,
     equivariance_error,
 )
-from lib.groups import Cyclic, Dihedral, FiniteGroup, Group, Symmetric
-from lib.lie import SpecialOrthogonal, Torus
-from lib.representations import Representation
+from lib.symmetry.groups import Cyclic, Dihedral, FiniteGroup, Group, Symmetric
+from lib.symmetry.lie import SpecialOrthogonal, Torus
+from lib.symmetry.representations import Representation
 
 
 class Subtraction(Cyclic):

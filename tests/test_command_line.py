@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from lib.command_line import clear_errors, use_threads
-from lib.datasets import DataUnavailable
+from lib.images.datasets import DataUnavailable
+from lib.page.command_line import clear_errors, use_threads
 
 COMMANDS = {
     "sample_complexity_at_scale": (["--share", "-1"], "share"),

@@ -9,7 +9,7 @@ import pytest
 import torch
 import yaml
 
-from lib.data import PHOTOGRAPHS, digits, photograph
+from lib.images.bundled import PHOTOGRAPHS, digits, photograph
 
 MANIFEST = yaml.safe_load((Path(__file__).parents[1] / "data" / "manifest.yml").read_text())
 INSTALLED = [name for name, row in MANIFEST.items() if "package" in row]

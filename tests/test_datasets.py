@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import torch
 
-import lib.datasets as datasets
-from lib.datasets import (
+import lib.images.datasets as datasets
+from lib.images.datasets import (
     DataUnavailable,
     RemoteFile,
     block_graphs,

@@ -11,8 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lib.actions import natural, pixels, planar, regular, trivial
-from lib.discovery import (
+from lib.symmetry.actions import natural, pixels, planar, regular, trivial
+from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
+from lib.symmetry.haar import projection
+from lib.symmetry.representations import Hom, Representation
+from lib.training.discovery import (
     ERF,
     KAPPA,
     LOGISTIC,
@@ -28,10 +31,7 @@ from lib.discovery import (
     train_inside,
     velocity,
 )
-from lib.groups import Cyclic, Dihedral, Symmetric
-from lib.haar import projection
-from lib.mean_field import Layer, intrinsic_derivative
-from lib.representations import Hom, Representation
+from lib.training.mean_field import Layer, intrinsic_derivative
 
 ACTIONS = [natural(Symmetric(2)), natural(Symmetric(3)), pixels(Dihedral(4), 2), regular(Cyclic(4)), planar(Cyclic(4))]
 

@@ -7,8 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
-from lib.actions import natural, pixels, planar, vectors
-from lib.discrete_divergences import (
+from lib.experiments.discrete_games import groups, sheared
+from lib.symmetry.actions import natural, pixels, planar, vectors
+from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
+from lib.symmetry.lie import SpecialOrthogonal
+from lib.symmetry.symmetrization import symmetrize_function, symmetrize_measure
+from lib.transport.discrete_divergences import (
     FAMILIES,
     divergence,
     invariant_divergence,
@@ -20,14 +24,10 @@ from lib.discrete_divergences import (
     wasserstein_invariant,
     wasserstein_potential,
 )
-from lib.divergences import KINDS, invariant_program, regularised_divergence, w1
-from lib.experiments.discrete_games import groups, sheared
-from lib.finite_spaces import FiniteSpace, orbit_closure
-from lib.groups import Cyclic, Dihedral, Symmetric
-from lib.lie import SpecialOrthogonal
-from lib.orbit_kernels import mmd_squared
-from lib.quotient import linear, no_group
-from lib.symmetrization import symmetrize_function, symmetrize_measure
+from lib.transport.divergences import KINDS, invariant_program, regularised_divergence, w1
+from lib.transport.finite_spaces import FiniteSpace, orbit_closure
+from lib.transport.kernels import mmd_squared
+from lib.transport.quotient import linear, no_group
 
 GROUPS = groups()
 DOUBLE = torch.float64

@@ -15,9 +15,12 @@ from sklearn.metrics.pairwise import rbf_kernel
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
-from lib import quotient
-from lib.actions import natural, pixels, planar
-from lib.divergences import (
+from lib.symmetry.actions import natural, pixels, planar
+from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
+from lib.symmetry.lie import SpecialOrthogonal, Unitary
+from lib.symmetry.representations import MatrixRepresentation, Representation
+from lib.transport import quotient
+from lib.transport.divergences import (
     KINDS,
     regularised_batch,
     regularised_divergence,
@@ -27,11 +30,18 @@ from lib.divergences import (
     w1_invariant_program,
     w1_symmetrised,
 )
-from lib.groups import Cyclic, Dihedral, Symmetric
-from lib.lie import SpecialOrthogonal, Unitary
-from lib.orbit_kernels import TurnedKernel, chebyshev_terms, kernel_reach, mmd_squared, orbit_kernel
-from lib.quotient import lattice, linear, moduli, no_group, pairs_in_space, phase, quotient_cost, radial, turns
-from lib.representations import MatrixRepresentation, Representation
+from lib.transport.kernels import TurnedKernel, chebyshev_terms, kernel_reach, mmd_squared, orbit_kernel
+from lib.transport.quotient import (
+    lattice,
+    linear,
+    moduli,
+    no_group,
+    pairs_in_space,
+    phase,
+    quotient_cost,
+    radial,
+    turns,
+)
 
 FINITE = {
     "turns": turns(5),
@@ -293,7 +303,7 @@ def test_replicates_of_regularised_divergences_do_not_interact(kind, monkeypatch
     x = torch.randn(5, 9, 2, dtype=torch.float64, generator=generator)
     y = 1.5 * torch.randn(5, 7, 2, dtype=torch.float64, generator=generator)
     x[0] += 20  # one replicate at another scale than the others
-    monkeypatch.setattr("lib.divergences._POTENTIALS", 50)  # three replicates in one program, then two
+    monkeypatch.setattr("lib.transport.divergences._POTENTIALS", 50)  # three replicates in one program, then two
     alone = [regularised_divergence(a, b, turns(4), kind, 0.7) for a, b in zip(x, y, strict=True)]
     assert regularised_batch(x, y, turns(4), kind, 0.7).tolist() == pytest.approx(alone, rel=1e-6)
 
@@ -317,8 +327,8 @@ class OneDevice(TorchFunctionMode):
 def without_values(monkeypatch):
     """Switch off the checks that look at values, of which tensors on the device ``meta`` have none."""
     monkeypatch.setattr(Representation, "check_vectors", lambda self, name, x, inexact=True: x)
-    monkeypatch.setattr("lib.groups.FiniteGroup.check", lambda self, name, g: g)
-    monkeypatch.setattr("lib.actions.holds", lambda condition: True)
+    monkeypatch.setattr("lib.symmetry.groups.FiniteGroup.check", lambda self, name, g: g)
+    monkeypatch.setattr("lib.symmetry.actions.holds", lambda condition: True)
 
 
 def turned_by_images(order, s, r, rho, delta):

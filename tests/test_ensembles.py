@@ -16,11 +16,11 @@ from scipy.stats import t as student
 from torch import Tensor
 from torch.nn.functional import avg_pool2d, conv2d, cross_entropy, layer_norm, linear
 
-from lib import ensemble_metrics as metrics
-from lib import ensemble_training as training
-from lib import ensembles
-from lib.ensemble_training import Course, Plan, loss_gradient, train_ensemble, train_epoch
-from lib.ensembles import (
+from lib.training import ensemble_metrics as metrics
+from lib.training import ensemble_training as training
+from lib.training import ensembles
+from lib.training.ensemble_training import Course, Plan, loss_gradient, train_ensemble, train_epoch
+from lib.training.ensembles import (
     SUPPORTS,
     Members,
     Network,

@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 import torch
 
-from lib.evidence import MIME_TYPE, ClaimFailed, evaluate, load_claims, load_finished_chapters, record_holds, settle
+from lib.page.evidence import (
+    MIME_TYPE,
+    ClaimFailed,
+    evaluate,
+    load_claims,
+    load_finished_chapters,
+    record_holds,
+    settle,
+)
 
 REGISTER = """
 finished_chapters: [ideas]
@@ -27,7 +35,7 @@ claims:
       count: {relation: "==", bound: 15, label: "dimension"}
   - {id: T2, source: s, title: t, statement: u, evidence: e, chapter: ideas, checks: {}}
 """
-META = {"seeds": 3, "function": "lib.evidence.evaluate", "test": "tests/test_evidence.py::test_holds"}
+META = {"seeds": 3, "function": "lib.page.evidence.evaluate", "test": "tests/test_evidence.py::test_holds"}
 GOOD = {"small": [1e-9, 3e-9], "count": 15}
 BROKEN = {"small": 0.5, "count": [14, 16]}
 
@@ -119,7 +127,7 @@ def test_claims_that_cannot_be_settled(claims: dict, claim_id: str) -> None:
     [
         ({"seeds": 0}, "seeds"),
         ({"seeds": []}, "seeds"),
-        ({"function": "lib.evidence.nothing"}, "function"),
+        ({"function": "lib.page.evidence.nothing"}, "function"),
         ({"test": "test_x"}, "test must be"),
     ],
 )
@@ -159,7 +167,7 @@ def test_record_and_text(claims: dict) -> None:
     expected = {"id": "T1", "holds": True, "seconds": 0.123, "dtype": "float32", "device": "cpu", "seeds": [0, 1, 2]}
     assert expected.items() <= record.items()
     assert record["bound"] == {"small": 1e-6, "count": 15}
-    assert record["function"] == "lib.evidence.evaluate"
+    assert record["function"] == "lib.page.evidence.evaluate"
     bad = evaluate("T1", GOOD | {"small": float("nan")}, BROKEN, claims=claims, **META).record()
     assert json.loads(json.dumps(bad, allow_nan=False))["holds"] is False
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from lib.evidence import ClaimFailed
-from lib.expectations import MIME_TYPE, expect, expectation_holds, expectation_html
+from lib.page.evidence import ClaimFailed
+from lib.page.expectations import MIME_TYPE, expect, expectation_holds, expectation_html
 
 
 @pytest.fixture

@@ -6,7 +6,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from lib.discovery import (
+from lib.experiments import architecture_discovery as chapter
+from lib.symmetry.haar import projection
+from lib.symmetry.representations import Hom
+from lib.training.discovery import (
     ERF,
     LOGISTIC,
     Growth,
@@ -17,9 +20,6 @@ from lib.discovery import (
     population_velocity,
     velocity,
 )
-from lib.experiments import architecture_discovery as chapter
-from lib.haar import projection
-from lib.representations import Hom
 
 ACTIONS = chapter.actions()
 SMALL = [name for name, action in ACTIONS.items() if action.dim <= 4]

@@ -9,9 +9,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from lib import dynamics
-from lib.actions import motions, pixels, translations
-from lib.dynamics import EQUIVARIANT, NOMINAL, History, Strategy, Task, augmented, gradient, train, views
 from lib.experiments import augmentation_vs_equivariance as chapter
 from lib.experiments.augmentation_drift import (
     Drifts,
@@ -44,11 +41,24 @@ from lib.experiments.augmentation_theorems import (
     follow_flow,
     toy_task,
 )
-from lib.groups import Cyclic
-from lib.haar import OrbitMean
-from lib.laws import haar
-from lib.networks import classifier_network
-from lib.representations import Hom
+from lib.symmetry.actions import motions, pixels, translations
+from lib.symmetry.groups import Cyclic
+from lib.symmetry.haar import OrbitMean
+from lib.symmetry.representations import Hom
+from lib.training import augmented_descent as dynamics
+from lib.training.augmented_descent import (
+    EQUIVARIANT,
+    NOMINAL,
+    History,
+    Strategy,
+    Task,
+    augmented,
+    gradient,
+    train,
+    views,
+)
+from lib.training.networks import classifier_network
+from lib.training.sampling_laws import haar
 
 TINY = Sizes(samples=20, batch=5, side=4, channels=2, runs=4, epochs=3, passes=6, rate=1e-5)
 

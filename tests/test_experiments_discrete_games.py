@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from lib.actions import planar
-from lib.discrete_divergences import FAMILIES, wasserstein, wasserstein_invariant
 from lib.experiments import discrete_games as chapter
-from lib.groups import Cyclic
-from lib.quotient import isometry_defect
+from lib.symmetry.actions import planar
+from lib.symmetry.groups import Cyclic
+from lib.transport.discrete_divergences import FAMILIES, wasserstein, wasserstein_invariant
+from lib.transport.quotient import isometry_defect
 
 SETTINGS = chapter.Settings(seeds=2)
 BROKEN = [name for name in chapter.SETTINGS if name != "isometric"]

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from lib import ensemble_metrics as metrics
-from lib.datasets import DataUnavailable
-from lib.ensemble_training import Course, Plan
-from lib.ensembles import rotate_images
 from lib.experiments import ensembles as chapter
 from lib.experiments import ensembles_at_scale as scale
 from lib.experiments import ensembles_exact as exact
+from lib.images.datasets import DataUnavailable
+from lib.training import ensemble_metrics as metrics
+from lib.training.ensemble_training import Course, Plan
+from lib.training.ensembles import rotate_images
 
 SMALL = exact.ExactSettings(points=10, test=8, channels=4, steps=12, seeds=2)
 

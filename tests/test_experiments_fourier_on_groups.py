@@ -8,8 +8,8 @@ from sympy import Matrix
 
 from lib.experiments import fourier_on_groups as chapter
 from lib.experiments import implicit_bias, norm_trajectories, uncertainty
-from lib.fourier import GroupFourier
-from lib.groups import Alternating, Cyclic, Dihedral, DirectProduct, FiniteGroup, Quaternion, Symmetric
+from lib.symmetry.fourier import GroupFourier
+from lib.symmetry.groups import Alternating, Cyclic, Dihedral, DirectProduct, FiniteGroup, Quaternion, Symmetric
 
 CATALOGUE = chapter.catalogue()
 PAIRS = chapter.unbraided()
@@ -20,7 +20,7 @@ NONABELIAN = [Symmetric(3), Quaternion(8), Dihedral(6), Alternating(4)]
 
 
 @pytest.mark.parametrize("name", CATALOGUE)
-def test_irreducible_representations(name: str) -> None:
+def test_irreps_representations(name: str) -> None:
     group, census = CATALOGUE[name]
     fourier = GroupFourier(group)
     assert chapter.check_identities(group, fourier, seed=3).worst <= 1e-10

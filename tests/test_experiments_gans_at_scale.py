@@ -15,14 +15,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from lib import datasets
-from lib.ensembles import generator_of
 from lib.experiments import gan_pieces as pieces
 from lib.experiments import gans_at_scale as scale
 from lib.experiments.gan_pieces import CASES, Case, Plan, classifier, pictures
 from lib.gans.image_players import parameters
 from lib.gans.settings import PAIRINGS, Settings, build_players
+from lib.images import datasets
 from lib.images.metrics import frechet_distance
+from lib.training.ensembles import generator_of
 
 TRAINING = Settings(generator_channels=8, discriminator_channels=8, batch=4, iterations=3)
 PLAN = Plan(data="digits", size=8, shares=(0.02,), seeds=1, cases=("plain/plain",), training=TRAINING)

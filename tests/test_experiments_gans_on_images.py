@@ -13,9 +13,9 @@ from lib.experiments import gans_on_images_grid as stored
 from lib.experiments.gans_on_images import PLAIN, SMART, Plan, Scores, Task
 from lib.gans.pixel_games import Game, play
 from lib.gans.pixel_players import Turns
-from lib.groups import Cyclic, Dihedral
 from lib.images.sets import darkest_side
-from lib.learning_curves import equivalent_factor
+from lib.symmetry.groups import Cyclic, Dihedral
+from lib.transport.learning_curves import equivalent_factor
 
 FAST = Game(width=32, iterations=150)
 PLAN = Plan(sizes=(24,), seeds=4, game=FAST, fakes=200, shown=4)

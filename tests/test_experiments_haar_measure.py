@@ -5,12 +5,12 @@ import pytest
 import scipy.stats
 import torch
 
-from lib.actions import natural, pixels, planar
-from lib.data import digits
 from lib.experiments import groups_and_haar_measure as chapter
 from lib.experiments import haar_samplers as samplers
-from lib.groups import Cyclic, Dihedral, Symmetric
-from lib.lie import SpecialOrthogonal
+from lib.images.bundled import digits
+from lib.symmetry.actions import natural, pixels, planar
+from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
+from lib.symmetry.lie import SpecialOrthogonal
 
 
 @pytest.mark.parametrize("V", samplers.examples(), ids=str)

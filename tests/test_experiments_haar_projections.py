@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from lib.actions import natural, sign, vectors
 from lib.experiments import haar_projections as chapter
 from lib.experiments import networks_under_groups as networks
-from lib.groups import Symmetric
-from lib.haar import OrbitMean, projection
-from lib.lie import Orthogonal, SpecialOrthogonal
-from lib.representations import Hom, MatrixRepresentation
-from lib.risks import SmallNetwork
+from lib.symmetry.actions import natural, sign, vectors
+from lib.symmetry.groups import Symmetric
+from lib.symmetry.haar import OrbitMean, projection
+from lib.symmetry.lie import Orthogonal, SpecialOrthogonal
+from lib.symmetry.representations import Hom, MatrixRepresentation
+from lib.training.risks import SmallNetwork
 
 EXAMPLES = chapter.examples()
 NETWORKS = networks.example_networks()

@@ -9,10 +9,10 @@ import torch
 from lib.experiments import implicit_bias as chapter
 from lib.experiments import implicit_bias_grid as grid
 from lib.experiments.architecture_bias import ORDERS, Architectures, compare_architectures, order_violations
-from lib.fourier import fourier_rank
-from lib.groups import Dihedral
-from lib.linear_networks import Convolution, diagonal
-from lib.optimality import Norm, coordinates, form_p, frequencies, irreducibles
+from lib.symmetry.fourier import fourier_rank
+from lib.symmetry.groups import Dihedral
+from lib.training.linear_networks import Convolution, diagonal
+from lib.training.optimality import Norm, coordinates, form_p, frequencies, irreducibles
 
 SMALL = ["C12", "D6", "S3", "S4", "F21"]
 

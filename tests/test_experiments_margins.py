@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from lib.actions import pixels, planar, trivial
 from lib.experiments import margin_bounds as bounds
 from lib.experiments import margin_caveats as caveats
 from lib.experiments import margin_neurons as neurons
 from lib.experiments import margins_and_augmentation as chapter
-from lib.groups import Cyclic, Dihedral
-from lib.haar import projection
-from lib.margins import NotSeparable, angle, max_margin, one_minus_cosine, separability
-from lib.steerable import steerable_network
+from lib.symmetry.actions import pixels, planar, trivial
+from lib.symmetry.groups import Cyclic, Dihedral
+from lib.symmetry.haar import projection
+from lib.training.margins import NotSeparable, angle, max_margin, one_minus_cosine, separability
+from lib.training.steerable import steerable_network
 
 SMALL = chapter.Settings(pairs=((0, 8),), images=12, seeds=1)
 

@@ -11,9 +11,9 @@ import torch
 from lib.experiments import mean_field_dynamics as chapter
 from lib.experiments import mean_field_grid as grid
 from lib.experiments import mean_field_source as source
-from lib.mean_field import project, symmetrise
-from lib.mean_field_descent import Descent
-from lib.particle_distances import rmd2
+from lib.training.mean_field import project, symmetrise
+from lib.training.mean_field_descent import Descent
+from lib.transport.particle_distances import rmd2
 
 SIZES, SEEDS = (10, 20, 40), range(6)
 PLAN = {n: range(6 * k, 6 * k + 6) for k, n in enumerate(SIZES)}

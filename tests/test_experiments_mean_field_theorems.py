@@ -10,11 +10,11 @@ from scipy.integrate import quad
 from scipy.optimize import minimize
 from torch import Tensor
 
-from lib.actions import natural, pixels, planar, regular, trivial
 from lib.experiments import mean_field_optima as optima
 from lib.experiments import mean_field_theorems as identities
-from lib.groups import Alternating, Cyclic, Dihedral, Symmetric
-from lib.mean_field import Layer, project, risk, symmetrise
+from lib.symmetry.actions import natural, pixels, planar, regular, trivial
+from lib.symmetry.groups import Alternating, Cyclic, Dihedral, Symmetric
+from lib.training.mean_field import Layer, project, risk, symmetrise
 
 CASES = identities.cases()
 SQUARE = identities.LOSSES["half square"]

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from lib.experiments import nonlinear_bias as chapter
-from lib.fourier import effective_rank
-from lib.groups import Dihedral
+from lib.symmetry.fourier import effective_rank
+from lib.symmetry.groups import Dihedral
 
 DEGREE = 2
 

@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from lib.actions import motions, pixels
 from lib.experiments import norm_trajectories as chapter
-from lib.fourier import GroupFourier, effective_rank, schatten_norm
-from lib.group_convolution import GroupConvolution
-from lib.groups import Cyclic, Dihedral
-from lib.margins import max_margin
+from lib.symmetry.actions import motions, pixels
+from lib.symmetry.fourier import GroupFourier, effective_rank, schatten_norm
+from lib.symmetry.group_convolution import GroupConvolution
+from lib.symmetry.groups import Cyclic, Dihedral
+from lib.training.margins import max_margin
 
 SETTINGS = chapter.Settings()
 
@@ -166,7 +166,7 @@ def test_norms_are_what_they_say(signed: Tensor) -> None:
     assert float(norms.at_unit_length("G-CNN", "euclidean")[0, -1]) == pytest.approx(1)
 
 
-def test_irreducible_representations_of_both_groups_at_full_size() -> None:
+def test_irreps_representations_of_both_groups_at_full_size() -> None:
     settings = chapter.SCALES["paper"]
     right, wrong = GroupFourier(settings.group), GroupFourier(settings.wrong_group)
     assert dict(zip(right.dims, right.counts, strict=True)) == {1: 8, 2: 6, 4: 78, 8: 78}

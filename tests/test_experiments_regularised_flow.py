@@ -10,7 +10,7 @@ import torch
 
 from lib.experiments import regularised_flow as regular
 from lib.experiments.regularised_flow import PAIRS, Settings
-from lib.finite_volumes import flow
+from lib.training.finite_volumes import flow
 
 SETTINGS = Settings()
 

@@ -8,15 +8,24 @@ import pytest
 import torch
 from scipy.stats import binom
 
-from lib.data import histology_patches
-from lib.divergences import w1_batch
 from lib.experiments import sample_complexity as chapter
 from lib.experiments import sample_complexity_at_scale as at_scale
 from lib.experiments import symmetric_images as images
 from lib.experiments import symmetric_mmd as mmd
 from lib.experiments import symmetric_regularised as regularised
-from lib.quotient import lattice, no_group, radial, turns
-from lib.rates import SliceLaw, adjusted, bootstrap_slope, boundary_growth, corrected_rate, growth, slice_law, slope
+from lib.images.bundled import histology_patches
+from lib.transport.divergences import w1_batch
+from lib.transport.quotient import lattice, no_group, radial, turns
+from lib.transport.rates import (
+    SliceLaw,
+    adjusted,
+    bootstrap_slope,
+    boundary_growth,
+    corrected_rate,
+    growth,
+    slice_law,
+    slope,
+)
 
 
 def test_three_values():

@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from lib.actions import natural, planar, trivial, vectors
 from lib.experiments import finite_augmentation as finite
 from lib.experiments import growth_near_symmetry as growth
 from lib.experiments import stability_of_augmentation as chapter
-from lib.forms import Form, classify, exact_derivatives, violated_implications
-from lib.groups import Cyclic, Symmetric
-from lib.lie import SpecialOrthogonal
-from lib.risks import Risks, SmallNetwork, descend, gradient, hessian, hessian_product
+from lib.symmetry.actions import natural, planar, trivial, vectors
+from lib.symmetry.groups import Cyclic, Symmetric
+from lib.symmetry.lie import SpecialOrthogonal
+from lib.training.forms import Form, classify, exact_derivatives, violated_implications
+from lib.training.risks import Risks, SmallNetwork, descend, gradient, hessian, hessian_product
 
 CASES = chapter.hessian_cases()
 

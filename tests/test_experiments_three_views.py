@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from lib.experiments import three_views as chapter
-from lib.groups import Cyclic, Dihedral, Symmetric
+from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
 
 SETTINGS = chapter.Settings(points=12, units=3, steps=30, seeds=2)
 EVERY = chapter.TOGETHER + chapter.APART

@@ -15,7 +15,7 @@ from lib.experiments.weak_links_laws import discriminator_residual, law_test
 from lib.experiments.weak_links_mechanism import gradient_gap, invisible_share
 from lib.gans.mixtures import Mixture, gaussian_mixture, student_mixture
 from lib.gans.plane_games import Pairing, Settings, play
-from lib.two_sample import outside_interval
+from lib.transport.two_sample import outside_interval
 
 SETTINGS = Settings(seeds=5, samples=(50,), iterations=300)
 

@@ -16,7 +16,7 @@ import torch
 from matplotlib.colors import to_rgb
 from matplotlib.image import imread
 
-from lib.figures import COLOURS, _png, image_grid, show, style
+from lib.page.figures import COLOURS, _png, image_grid, show, style
 from tests.figures import ALIKE, emptiness, figure_problems, read_png, similarity
 
 TEXTS = {"label": "fig-line-1", "caption": "A line.\n It rises.", "alt": "A straight line that rises to the right."}

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lib.actions import motions
 from lib.experiments.uncertainty import convolution_matrices
-from lib.fourier import GroupFourier, effective_rank, fourier_rank, schatten_norm, spectrum
-from lib.generated import frobenius, quaternions_on_plane
-from lib.groups import Alternating, Cyclic, Dihedral, DirectProduct, FiniteGroup, Quaternion, Symmetric
+from lib.symmetry.actions import motions
+from lib.symmetry.fourier import GroupFourier, effective_rank, fourier_rank, schatten_norm, spectrum
+from lib.symmetry.generated import frobenius, quaternions_on_plane
+from lib.symmetry.groups import Alternating, Cyclic, Dihedral, DirectProduct, FiniteGroup, Quaternion, Symmetric
 
 GROUPS = [
     Cyclic(1),

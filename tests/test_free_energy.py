@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from scipy.stats import differential_entropy
 from torch import Tensor
 
-from lib.finite_volumes import flow, step
-from lib.free_energy import FreeEnergy, boltzmann_entropy
+from lib.training.finite_volumes import flow, step
+from lib.training.free_energy import FreeEnergy, boltzmann_entropy
 
 seeds = st.integers(0, 2**31)
 

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from torch import Tensor
 
-from lib.actions import planar
 from lib.gans.known_pairs import gaussian_sinkhorn
 from lib.gans.objectives import (
     NAMES,
@@ -26,7 +25,8 @@ from lib.gans.objectives import (
     sinkhorn_loss,
     squared_distance,
 )
-from lib.groups import Cyclic
+from lib.symmetry.actions import planar
+from lib.symmetry.groups import Cyclic
 
 INVARIANT = 1e-12
 

@@ -16,12 +16,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from lib.ensembles import generator_of
 from lib.gans import state as gan_state
 from lib.gans.planar_convolution import GROUPS, act_on_images
 from lib.gans.settings import PAIRINGS, Settings, build_players
 from lib.gans.state import generate, to_uint8
 from lib.gans.training import Trained, train
+from lib.training.ensembles import generator_of
 
 TINY = Settings(
     generator_channels=8,

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lib.actions import motions, translations
-from lib.fourier import GroupFourier
-from lib.group_convolution import GroupConvolution, cyclic_moduli
-from lib.groups import (
+from lib.symmetry.actions import motions, translations
+from lib.symmetry.fourier import GroupFourier
+from lib.symmetry.group_convolution import GroupConvolution, cyclic_moduli
+from lib.symmetry.groups import (
     Alternating,
     Cyclic,
     Dihedral,

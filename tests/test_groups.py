@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from sympy.combinatorics import Permutation
 from sympy.combinatorics.named_groups import AlternatingGroup, SymmetricGroup
 
-from lib.actions import motions, translations
-from lib.axioms import assert_group, check_group
-from lib.groups import (
+from lib.symmetry.actions import motions, translations
+from lib.symmetry.axioms import assert_group, check_group
+from lib.symmetry.groups import (
     Alternating,
     Cyclic,
     Dihedral,

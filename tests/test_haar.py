@@ -13,9 +13,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lib.actions import motions, natural, pixels, planar, regular, rotations, row_shifts, translations, trivial, vectors
-from lib.groups import Alternating, Cyclic, Dihedral, FiniteGroup, Quaternion, Symmetric
-from lib.haar import (
+from lib.symmetry.actions import (
+    motions,
+    natural,
+    pixels,
+    planar,
+    regular,
+    rotations,
+    row_shifts,
+    translations,
+    trivial,
+    vectors,
+)
+from lib.symmetry.groups import Alternating, Cyclic, Dihedral, FiniteGroup, Quaternion, Symmetric
+from lib.symmetry.haar import (
     Composition,
     FourierDiagonal,
     HaarSum,
@@ -26,10 +37,10 @@ from lib.haar import (
     invariant_dimension,
     projection,
 )
-from lib.laws import haar
-from lib.lie import Orthogonal, SpecialOrthogonal, Torus, Unitary
-from lib.representations import Hom, Representation, Restriction
-from lib.symmetrization import symmetrize_function
+from lib.symmetry.lie import Orthogonal, SpecialOrthogonal, Torus, Unitary
+from lib.symmetry.representations import Hom, Representation, Restriction
+from lib.symmetry.symmetrization import symmetrize_function
+from lib.training.sampling_laws import haar
 from tests.catalogue import LEAVES, RECIPES, Recipe, build, elements, frobenius_21, phase, random_vectors, spinor
 
 

@@ -9,9 +9,9 @@ import jaxtyping
 import pytest
 import torch
 
-from lib.actions import natural, pixels, planar, regular, row_shifts, translations, vectors
-from lib.groups import Cyclic, Dihedral, Symmetric
-from lib.haar import (
+from lib.symmetry.actions import natural, pixels, planar, regular, row_shifts, translations, vectors
+from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
+from lib.symmetry.haar import (
     Composition,
     FourierDiagonal,
     HaarSum,
@@ -21,8 +21,8 @@ from lib.haar import (
     invariant_dimension,
     projection,
 )
-from lib.lie import SpecialOrthogonal, Torus
-from lib.representations import Hom, PermutationRepresentation
+from lib.symmetry.lie import SpecialOrthogonal, Torus
+from lib.symmetry.representations import Hom, PermutationRepresentation
 from tests.catalogue import phase, shear
 
 PLANE, SPACE, NODES = planar(Dihedral(4)), vectors(SpecialOrthogonal(3)), natural(Symmetric(4))

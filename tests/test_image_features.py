@@ -8,8 +8,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from lib.actions import pixels
-from lib.groups import Cyclic
 from lib.images.features import (
     FeatureClassifier,
     FeatureSettings,
@@ -29,6 +27,8 @@ from lib.images.sets import (
     rotate_images,
     tissue_images,
 )
+from lib.symmetry.actions import pixels
+from lib.symmetry.groups import Cyclic
 
 
 def gen(seed: int) -> torch.Generator:

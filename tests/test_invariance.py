@@ -8,15 +8,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from lib.actions import natural, pixels, planar, regular, vectors
-from lib.groups import Cyclic, Dihedral, Symmetric
 from lib.images.histology import cut_patches, tissue_image
 from lib.images.sets import digit_images
-from lib.invariance import orbit_test
-from lib.lie import SpecialOrthogonal
-from lib.representations import DirectSum, MatrixRepresentation, Representation
-from lib.symmetrization import symmetrize_measure
-from lib.two_sample import invariance_test, outside_interval, random_move
+from lib.symmetry.actions import natural, pixels, planar, regular, vectors
+from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
+from lib.symmetry.lie import SpecialOrthogonal
+from lib.symmetry.representations import DirectSum, MatrixRepresentation, Representation
+from lib.symmetry.symmetrization import symmetrize_measure
+from lib.transport.invariance import orbit_test
+from lib.transport.two_sample import invariance_test, outside_interval, random_move
 
 
 def gen(seed: int) -> torch.Generator:

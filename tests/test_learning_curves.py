@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from lib.learning_curves import Curve, bootstrap, equivalent_factor, factor_by_level, median_gap, paired_interval
+from lib.transport.learning_curves import (
+    Curve,
+    bootstrap,
+    equivalent_factor,
+    factor_by_level,
+    median_gap,
+    paired_interval,
+)
 
 SIZES = torch.tensor([10, 30, 100, 300, 1000])
 

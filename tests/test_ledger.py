@@ -18,13 +18,13 @@ import pytest
 from external_names import external_page
 from figures_and_panels import prepare_notebook
 from ledger_page import claim_markdown, escape, overview_markdown, seeds_markdown
-from lib import ledger
-from lib.claims import Check
-from lib.evidence import MIME_TYPE, evaluate, load_claims, load_finished_chapters
-from lib.expectations import MIME_TYPE as EXPECTATION
-from lib.expectations import expectation_html
-from lib.ledger import bound_dates, collect, count_line, expectation_problems, problems, read_records
-from lib.seed_tables import OtherSeeds, read_seed_tables
+from lib.page import ledger
+from lib.page.claims import Check
+from lib.page.evidence import MIME_TYPE, evaluate, load_claims, load_finished_chapters
+from lib.page.expectations import MIME_TYPE as EXPECTATION
+from lib.page.expectations import expectation_html
+from lib.page.ledger import bound_dates, collect, count_line, expectation_problems, problems, read_records
+from lib.page.seed_tables import OtherSeeds, read_seed_tables
 from symmetry import link_back
 
 ROOT = Path(__file__).parent.parent
@@ -56,7 +56,7 @@ def evidence_output(tmp_path: Path, measured: float = 1e-9) -> dict[str, Any]:
         {"small": 0.5},
         seeds=2,
         seconds=0.5,
-        function="lib.evidence.evaluate",
+        function="lib.page.evidence.evaluate",
         test="tests/test_ledger.py::test_states",
         claims=load_claims(register(tmp_path)),
     )
@@ -233,7 +233,7 @@ def test_markdown(tmp_path: Path) -> None:
         "0.5",
     ):
         assert piece in card
-    assert "2 seeds, 0.5 s, cpu, float64; {evidence}`T1 ideas`; {py:obj}`lib.evidence.evaluate`;" in card
+    assert "2 seeds, 0.5 s, cpu, float64; {evidence}`T1 ideas`; {py:obj}`lib.page.evidence.evaluate`;" in card
     assert "not written yet" in claim_markdown(found[1], {"ideas"})
     assert "| 2 | 1 | 1 | 0 |" in overview_markdown(found, {})
     assert "{ref}`T. Toys <claims-t>`" in overview_markdown(found, {"T": "Toys"})
@@ -358,5 +358,5 @@ def test_functions_link_back_to_their_claims() -> None:
     link_back(app, "function", "lib.experiments.haar_projections.cost_law", None, None, lines)
     assert lines[-2] == "Evidence for :claim:`H10`."
     untouched = ["Nothing to add."]
-    link_back(app, "function", "lib.haar.projection", None, None, untouched)
+    link_back(app, "function", "lib.symmetry.haar.projection", None, None, untouched)
     assert untouched == ["Nothing to add."]

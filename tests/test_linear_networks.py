@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lib.fourier import GroupFourier
-from lib.groups import Cyclic, Dihedral, DirectProduct, FiniteGroup, Quaternion, Symmetric
-from lib.linear_networks import (
+from lib.symmetry.fourier import GroupFourier
+from lib.symmetry.groups import Cyclic, Dihedral, DirectProduct, FiniteGroup, Quaternion, Symmetric
+from lib.training.linear_networks import (
     Convolution,
     Dense,
     Diagonal,

@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 from sklearn.svm import SVC, LinearSVC
 from torch import Tensor
 
-from lib.actions import natural, pixels, planar, rotations
-from lib.data import digits
-from lib.groups import Cyclic, Dihedral, Symmetric
-from lib.haar import projection
-from lib.lie import Torus
-from lib.margins import (
+from lib.images.bundled import digits
+from lib.symmetry.actions import natural, pixels, planar, rotations
+from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
+from lib.symmetry.haar import projection
+from lib.symmetry.lie import Torus
+from lib.symmetry.representations import MatrixRepresentation
+from lib.training.margins import (
     NotSeparable,
     angle,
     invariant_max_margin,
@@ -22,7 +23,6 @@ from lib.margins import (
     one_minus_cosine,
     separability,
 )
-from lib.representations import MatrixRepresentation
 
 
 def shear(a: float) -> MatrixRepresentation:

@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lib.actions import natural, pixels, planar, regular, trivial
-from lib.groups import Cyclic, Dihedral, Symmetric
-from lib.mean_field import (
+from lib.symmetry.actions import natural, pixels, planar, regular, trivial
+from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
+from lib.symmetry.representations import Hom, MatrixRepresentation, TensorProduct
+from lib.training.mean_field import (
     ACTIVATIONS,
     SCHEMES,
     Layer,
@@ -20,8 +21,7 @@ from lib.mean_field import (
     risk,
     symmetrise,
 )
-from lib.mean_field_descent import TRAININGS, Descent, FixedData, TeacherData, train
-from lib.representations import Hom, MatrixRepresentation, TensorProduct
+from lib.training.mean_field_descent import TRAININGS, Descent, FixedData, TeacherData, train
 
 SWAP = natural(Symmetric(2))
 SIGN = MatrixRepresentation(Cyclic(2), 1, lambda g: (1.0 - 2.0 * g.double())[..., None], "sign")

@@ -11,9 +11,9 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from lib import notebooks
-from lib.evidence import MIME_TYPE
-from lib.notebooks import NotebookFailed, execute, find_notebooks, main
+from lib.page import notebooks
+from lib.page.evidence import MIME_TYPE
+from lib.page.notebooks import NotebookFailed, execute, find_notebooks, main
 
 PANEL = f"""import os, time
 from IPython.display import display
@@ -98,8 +98,8 @@ def test_main_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
 
 @pytest.mark.parametrize(("arguments", "status"), [(["--help"], 0), (["execute", "--help"], 0), (["execute", "no"], 2)])
 def test_command_line(arguments: list[str], status: int) -> None:
-    command = [sys.executable, "-m", "lib.notebooks", *arguments]
+    command = [sys.executable, "-m", "lib.page.notebooks", *arguments]
     result = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parent.parent, env=os.environ)
     assert result.returncode == status
-    assert "usage: python -m lib.notebooks" in result.stdout + result.stderr
+    assert "usage: python -m lib.page.notebooks" in result.stdout + result.stderr
     assert "Traceback" not in result.stderr

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lib.groups import Cyclic, Dihedral, Quaternion, Symmetric
-from lib.linear_networks import Convolution
-from lib.margins import NotSeparable, max_margin
-from lib.optimality import (
+from lib.symmetry.groups import Cyclic, Dihedral, Quaternion, Symmetric
+from lib.training.linear_networks import Convolution
+from lib.training.margins import NotSeparable, max_margin
+from lib.training.optimality import (
     Basis,
     Norm,
     coordinates,

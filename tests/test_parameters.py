@@ -8,7 +8,7 @@ from typing import Any
 import nbformat
 import pytest
 
-from lib.parameters import check_parameters, check_value, independent_seeds, read_limits
+from lib.page.parameters import check_parameters, check_value, independent_seeds, read_limits
 
 KINDS = {"seeds": int, "rate": float, "scale": str, "device": str}
 LIMITS = {"seeds": (1, 100), "rate": (1e-3, None), "scale": ["default", "paper"], "device": None}

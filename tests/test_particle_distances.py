@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 from torch import Tensor
 
-from lib.actions import natural
-from lib.groups import Symmetric
-from lib.mean_field import Layer, symmetrise
-from lib.particle_distances import (
+from lib.symmetry.actions import natural
+from lib.symmetry.groups import Symmetric
+from lib.training.mean_field import Layer, symmetrise
+from lib.transport.particle_distances import (
     projection_rmd2,
     rmd2,
     sample_floor,

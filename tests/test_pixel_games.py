@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from lib.actions import pixels, regular
 from lib.gans.objectives import objective
 from lib.gans.pixel_games import Game, TrainingSets, pad_sets, play
 from lib.gans.pixel_players import (
@@ -19,8 +18,9 @@ from lib.gans.pixel_players import (
     generator_ties,
 )
 from lib.gans.plane_players import Network, equivariance_residual, multiple
-from lib.groups import Cyclic, Dihedral, FiniteGroup
 from lib.images.features import rotate_images
+from lib.symmetry.actions import pixels, regular
+from lib.symmetry.groups import Cyclic, Dihedral, FiniteGroup
 
 EXACT = [Turns(Cyclic(4), 4), Turns(Dihedral(4), 4), Turns(Dihedral(4), 5, 2), Turns(Cyclic(4), 6, 3)]
 

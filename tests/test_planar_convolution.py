@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lib.actions import pixels, regular
 from lib.gans.planar_convolution import (
     GROUPS,
     Expansion,
@@ -25,8 +24,9 @@ from lib.gans.planar_convolution import (
     steerable_basis,
     upsample,
 )
-from lib.groups import FiniteGroup
-from lib.haar import OrbitMean
+from lib.symmetry.actions import pixels, regular
+from lib.symmetry.groups import FiniteGroup
+from lib.symmetry.haar import OrbitMean
 
 EXACT = ("p4", "p4m")
 SYMMETRIC = ("p4", "p4m", "p8")

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from lib.actions import trivial
 from lib.gans import plane_games
 from lib.gans.mixtures import gaussian_mixture, squash, student_mixture
 from lib.gans.plane_games import Game, Pairing, Settings, play
 from lib.gans.plane_players import GENERATORS, equivariance_residual, noise_representation
+from lib.symmetry.actions import trivial
 
 SMALL = Settings(seeds=2, samples=(60, 20), iterations=40, batch=20, generator_width=16, discriminator_width=16)
 PAIRINGS = [Pairing(g, d) for g in GENERATORS for d in ("plain", "averaged")]

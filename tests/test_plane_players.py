@@ -5,7 +5,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.actions import natural, planar, regular, trivial
 from lib.gans.mixtures import planes
 from lib.gans.plane_players import (
     DISCRIMINATORS,
@@ -23,9 +22,10 @@ from lib.gans.plane_players import (
     tied,
     untied,
 )
-from lib.groups import Cyclic, Dihedral, Symmetric
-from lib.haar import projection
-from lib.representations import Hom, Representation
+from lib.symmetry.actions import natural, planar, regular, trivial
+from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
+from lib.symmetry.haar import projection
+from lib.symmetry.representations import Hom, Representation
 
 C4, D4 = Cyclic(4), Dihedral(4)
 SPACES = {

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lib.actions import natural, planar, regular, rotations, trivial, vectors
-from lib.axioms import assert_representation, check_representation
-from lib.groups import Cyclic, Dihedral, Symmetric
-from lib.haar import invariant_dimension
-from lib.lie import SpecialOrthogonal, Torus, Unitary
-from lib.representations import (
+from lib.symmetry.actions import natural, planar, regular, rotations, trivial, vectors
+from lib.symmetry.axioms import assert_representation, check_representation
+from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
+from lib.symmetry.haar import invariant_dimension
+from lib.symmetry.lie import SpecialOrthogonal, Torus, Unitary
+from lib.symmetry.representations import (
     DirectSum,
     Hom,
     MatrixRepresentation,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lib.stored import circumstances, open_folder, write_whole
+from lib.page.stored import circumstances, open_folder, write_whole
 
 
 def test_a_file_is_replaced_whole(tmp_path: Path) -> None:

@@ -23,8 +23,8 @@ import torch
 import yaml
 from click.testing import CliRunner
 
-from lib import results
-from lib.evidence import MIME_TYPE as EVIDENCE
+from lib.page import results
+from lib.page.evidence import MIME_TYPE as EVIDENCE
 from lib.sweep import Store, SweepError, collect, load_specification, plot, run
 from lib.sweep.__main__ import main
 from lib.sweep.notebook import BOOK
@@ -36,7 +36,7 @@ ROOT = BOOK.parent
 PARAMETERS = "n: int = 1\nrate: float = 0.5\nmode: str = 'ok'\nseed: int = 0\nplace: str = ''\n"
 BODY = """
 import os, time
-from lib.results import record
+from lib.page.results import record
 if mode == "raise":
     raise RuntimeError("no good: n = %d" % n)
 if mode == "sleep":
@@ -184,7 +184,7 @@ class TestOnePoint:
         assert numbers == {"x": "inf", "A1.c": "nan", "A1.holds": 1, "A1.c.median": 1, "A1.c.control": 2}
 
     def test_nan_and_infinity_are_seen_in_the_table_and_in_the_plot(self, tmp_path: Path) -> None:
-        body = "from lib.results import record\nrecord('a', [float('nan'), float('inf'), 7][n])\nrecord('b', n)"
+        body = "from lib.page.results import record\nrecord('a', [float('nan'), float('inf'), 7][n])\nrecord('b', n)"
         make_notebook(tmp_path / "small.ipynb", body)
         sweep = load_specification(make_specification(tmp_path, grid={"n": [0, 1, 2]}))
         store = Store(tmp_path / "out")
@@ -200,7 +200,7 @@ class TestOnePoint:
         assert plot(sweep, table, "n", "b").axes[0].get_ylabel() == "b"
 
     def test_a_name_recorded_twice(self, tmp_path: Path) -> None:
-        body = "from lib.results import record\nfor k in range(2):\n    record('a', k)"
+        body = "from lib.page.results import record\nfor k in range(2):\n    record('a', k)"
         make_notebook(tmp_path / "small.ipynb", body)
         (record,) = execute(load_specification(make_specification(tmp_path)), Store(tmp_path / "out"))
         assert record["state"] == "failed"
@@ -214,7 +214,7 @@ class TestOnePoint:
 class TestStored:
     BODY = """
 import numpy as np, pandas as pd, torch
-from lib.results import record
+from lib.page.results import record
 record("half", 0.5)
 record("cube", torch.arange(12, dtype=torch.float64).reshape(2, 3, 2) * n + 0.1)
 record("flags", np.array([True, False]))

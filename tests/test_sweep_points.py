@@ -7,7 +7,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from lib.parameters import read_limits
+from lib.page.parameters import read_limits
 from lib.sweep import Store, load_specification
 from lib.sweep.notebook import BOOK
 from lib.sweep.specification import Point

@@ -14,7 +14,7 @@ import nbformat
 import pytest
 import yaml
 
-from lib.parameters import read_limits
+from lib.page.parameters import read_limits
 from lib.sweep import SweepError, load_specification
 from lib.sweep.driver import default_folder
 from lib.sweep.notebook import BOOK, read_parameters

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lib.actions import natural, pixels, planar, regular, trivial, vectors
-from lib.axioms import assert_equivariant, equivariance_error
-from lib.groups import Cyclic, Dihedral, Quaternion, Symmetric
-from lib.lie import SpecialOrthogonal, Torus
-from lib.representations import Hom, Representation
-from lib.symmetrization import symmetrize_function, symmetrize_measure
+from lib.symmetry.actions import natural, pixels, planar, regular, trivial, vectors
+from lib.symmetry.axioms import assert_equivariant, equivariance_error
+from lib.symmetry.groups import Cyclic, Dihedral, Quaternion, Symmetric
+from lib.symmetry.lie import SpecialOrthogonal, Torus
+from lib.symmetry.representations import Hom, Representation
+from lib.symmetry.symmetrization import symmetrize_function, symmetrize_measure
 from tests.catalogue import elements, frobenius_21, phase, random_vectors, spinor
 
 CASES = [

@@ -8,10 +8,10 @@ import torch
 from scipy.stats import binom, chisquare, energy_distance, permutation_test
 from sklearn.metrics.pairwise import rbf_kernel
 
-from lib.actions import pixels, planar, trivial, vectors
-from lib.groups import Cyclic, Dihedral
-from lib.lie import SpecialOrthogonal
-from lib.two_sample import (
+from lib.symmetry.actions import pixels, planar, trivial, vectors
+from lib.symmetry.groups import Cyclic, Dihedral
+from lib.symmetry.lie import SpecialOrthogonal
+from lib.transport.two_sample import (
     STATISTICS,
     invariance_test,
     outside_interval,

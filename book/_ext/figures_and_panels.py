@@ -63,7 +63,7 @@ def _add_figure(cell: dict[str, Any], output: dict[str, Any], kind: str, number:
     cell["outputs"] = [output]
     missing = [name for name in ("alt", "caption", "label") if not str(texts.get(name, "")).strip()]
     if missing:
-        messages.append(f"cell {number} shows an image without {' and '.join(missing)}: use lib.figures.show")
+        messages.append(f"cell {number} shows an image without {' and '.join(missing)}: use lib.page.figures.show")
         return
     figure = {"caption": texts["caption"], "name": texts["label"]}
     own = {"image": {"alt": texts["alt"]}, "figure": figure}

@@ -1,13 +1,13 @@
-"""The ledger page as Markdown, made from the rows of ``lib.ledger`` and from nothing else."""
+"""The ledger page as Markdown, made from the rows of ``lib.page.ledger`` and from nothing else."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Sequence
 
-from lib.claims import SIGNS
-from lib.ledger import BoundDates, Record, Row, count_line
-from lib.seed_tables import SeedTable
+from lib.page.claims import SIGNS
+from lib.page.ledger import BoundDates, Record, Row, count_line
+from lib.page.seed_tables import SeedTable
 
 _HEADER = ("check", "measured (worst)", "median", "spread", "values", "bound", "broken control (closest)")
 

@@ -23,9 +23,9 @@ import author_year  # noqa: F401  (registers the bibliography style)
 from external_names import resolve_external
 from figures_and_panels import prepare_notebook
 from ledger_page import claim_markdown, group_by_section, overview_markdown, seeds_markdown
-from lib.claims import load_claims, load_finished_chapters, load_sections
-from lib.ledger import BoundDates, Row, bound_dates, collect, expectation_problems, problems
-from lib.seed_tables import read_seed_tables
+from lib.page.claims import load_claims, load_finished_chapters, load_sections
+from lib.page.ledger import BoundDates, Row, bound_dates, collect, expectation_problems, problems
+from lib.page.seed_tables import read_seed_tables
 
 logger = logging.getLogger(__name__)
 _BARS = re.compile(r"(`[^`]*`)|\|")

@@ -9,11 +9,11 @@ from torch import Tensor
 
 from lib.checks import check_choice, check_int
 from lib.experiments.implicit_bias import SCALE
-from lib.fourier import GroupFourier, effective_rank
-from lib.gradient_flow import Integration, train
-from lib.groups import Cyclic, Dihedral, FiniteGroup
-from lib.linear_networks import circular_convolution, fully_connected, group_convolution
-from lib.parameters import independent_seeds
+from lib.page.parameters import independent_seeds
+from lib.symmetry.fourier import GroupFourier, effective_rank
+from lib.symmetry.groups import Cyclic, Dihedral, FiniteGroup
+from lib.training.gradient_flow import Integration, train
+from lib.training.linear_networks import circular_convolution, fully_connected, group_convolution
 
 FLOW = Integration(cap=1e4, tolerance=1e-3, accuracy=1e-4)  # enough for an effective rank
 ORDERS = ("rotations first", "interleaved", "shuffled")

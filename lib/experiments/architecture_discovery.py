@@ -14,9 +14,12 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from lib.actions import natural, pixels, planar, regular
 from lib.checks import check_choice, check_float, check_int, seeded
-from lib.discovery import (
+from lib.symmetry.actions import natural, pixels, planar, regular
+from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
+from lib.symmetry.haar import invariant_dimension, projection
+from lib.symmetry.representations import Hom, Representation
+from lib.training.discovery import (
     KAPPA,
     LOGISTIC,
     Discovery,
@@ -31,9 +34,6 @@ from lib.discovery import (
     train_inside,
     velocity,
 )
-from lib.groups import Cyclic, Dihedral, Symmetric
-from lib.haar import invariant_dimension, projection
-from lib.representations import Hom, Representation
 
 SCALE = 4.0  # standard deviation of the inputs
 KINDS = ("SI", "WI", "free")
@@ -109,7 +109,7 @@ class Run:
         return self.discovery.angles(self.target)
 
     def stopped(self, threshold: float) -> Run:
-        """Return the run with a larger threshold, see :meth:`lib.discovery.Discovery.stopped`."""
+        """Return the run with a larger threshold, see :meth:`lib.training.discovery.Discovery.stopped`."""
         return replace(self, discovery=self.discovery.stopped(threshold))
 
     @property

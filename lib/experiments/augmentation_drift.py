@@ -12,7 +12,6 @@ from scipy.stats import t as student
 from torch import Tensor
 
 from lib.checks import check_choice, seeded
-from lib.dynamics import EQUIVARIANT, NOMINAL, History, Strategy, Task, augmented, gradient, train, views
 from lib.experiments.augmentation_tasks import (
     PANELS,
     Settings,
@@ -24,8 +23,19 @@ from lib.experiments.augmentation_tasks import (
     published_law,
     published_task,
 )
-from lib.laws import Law
-from lib.networks import IMAGE_GROUPS, Network
+from lib.training.augmented_descent import (
+    EQUIVARIANT,
+    NOMINAL,
+    History,
+    Strategy,
+    Task,
+    augmented,
+    gradient,
+    train,
+    views,
+)
+from lib.training.networks import IMAGE_GROUPS, Network
+from lib.training.sampling_laws import Law
 
 
 @dataclass(frozen=True)

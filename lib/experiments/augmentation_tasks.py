@@ -22,13 +22,13 @@ import torch
 from torch import Tensor
 
 from lib.checks import check_choice, check_float, check_int
-from lib.data import digits
-from lib.datasets import block_graphs, mnist_test, simple_shapes
-from lib.dynamics import Task
-from lib.groups import Cyclic, FiniteGroup, Group
-from lib.laws import Law, haar
-from lib.networks import IMAGE_GROUPS, Network, classifier_network, graph_network, mask_network
-from lib.parameters import independent_seeds
+from lib.images.bundled import digits
+from lib.images.datasets import block_graphs, mnist_test, simple_shapes
+from lib.page.parameters import independent_seeds
+from lib.symmetry.groups import Cyclic, FiniteGroup, Group
+from lib.training.augmented_descent import Task
+from lib.training.networks import IMAGE_GROUPS, Network, classifier_network, graph_network, mask_network
+from lib.training.sampling_laws import Law, haar
 
 PANELS = ("perm", "trans", "rot")
 

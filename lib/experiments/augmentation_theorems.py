@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from lib.actions import natural, trivial
 from lib.checks import check_choice, check_float, seeded
-from lib.datasets import block_graphs, simple_shapes
-from lib.dynamics import NOMINAL, Strategy, Task, augmented, gradient, train, views
 from lib.experiments.augmentation_tasks import Settings, digit_images, haar_law, published_law
-from lib.groups import Symmetric
-from lib.networks import (
+from lib.images.datasets import block_graphs, simple_shapes
+from lib.symmetry.actions import natural, trivial
+from lib.symmetry.groups import Symmetric
+from lib.training.augmented_descent import NOMINAL, Strategy, Task, augmented, gradient, train, views
+from lib.training.networks import (
     IMAGE_GROUPS,
     Architecture,
     Network,

@@ -24,13 +24,13 @@ import torch
 
 from lib import __version__
 from lib.checks import check_choice, check_int
-from lib.command_line import clear_errors, use_threads
 from lib.device import usable_device
-from lib.dynamics import History, Strategy, Task, train
 from lib.experiments.augmentation_drift import Drifts, Prediction, group_plan, panel_plan, predict_drift
 from lib.experiments.augmentation_tasks import PANELS, SCALES, SIZES, Sizes
-from lib.networks import IMAGE_GROUPS
-from lib.stored import circumstances, write_whole
+from lib.page.command_line import clear_errors, use_threads
+from lib.page.stored import circumstances, write_whole
+from lib.training.augmented_descent import History, Strategy, Task, train
+from lib.training.networks import IMAGE_GROUPS
 
 RESULTS = Path(__file__).resolve().parents[2] / "data" / "results" / "augmentation"
 Piece = dict[str, np.ndarray]

@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lib.actions import natural, planar
 from lib.checks import check_choice, check_float, check_int
-from lib.discrete_divergences import FAMILIES, divergence, invariant_divergence
-from lib.finite_spaces import FiniteSpace, orbit_closure
-from lib.groups import Cyclic, Dihedral, Symmetric
-from lib.parameters import independent_seeds
-from lib.representations import MatrixRepresentation, Representation
+from lib.page.parameters import independent_seeds
+from lib.symmetry.actions import natural, planar
+from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
+from lib.symmetry.representations import MatrixRepresentation, Representation
+from lib.transport.discrete_divergences import FAMILIES, divergence, invariant_divergence
+from lib.transport.finite_spaces import FiniteSpace, orbit_closure
 
 SETTINGS = ("isometric", "anisotropic", "sheared")
 ZERO = 1e-6  # a divergence below this is compared absolutely
@@ -28,7 +28,7 @@ class Settings:
     Attributes
     ----------
     seeds, seed : int
-        Random spaces and pairs of laws for every group, and which (:func:`~lib.parameters.independent_seeds`).
+        Random spaces and pairs of laws for every group, and which (:func:`~lib.page.parameters.independent_seeds`).
     starts : int
         Points whose orbits make up a space.
     concentration : float

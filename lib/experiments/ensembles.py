@@ -8,11 +8,11 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from lib import ensemble_metrics as metrics
 from lib.checks import check_float, check_int, check_tensor
-from lib.data import digits, histology_patches
-from lib.ensemble_training import Course, Plan, train_ensemble, train_epoch
-from lib.ensembles import Network, draw_members, join, orbit_logits, rotate_images
+from lib.images.bundled import digits, histology_patches
+from lib.training import ensemble_metrics as metrics
+from lib.training.ensemble_training import Course, Plan, train_ensemble, train_epoch
+from lib.training.ensembles import Network, draw_members, join, orbit_logits, rotate_images
 
 INPUTS = ("digits", "tissue", "noise")
 
@@ -57,7 +57,7 @@ class Case:
     Attributes
     ----------
     support, law, head, stream : str
-        See :class:`lib.ensembles.Network` and :class:`lib.ensemble_training.Plan`.
+        See :class:`lib.training.ensembles.Network` and :class:`lib.training.ensemble_training.Plan`.
     rotations : int
         Rotations of the images that training uses: 4, 16, or 1 for none.
     seed : int

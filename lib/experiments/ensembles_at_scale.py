@@ -1,6 +1,6 @@
 """Chapter *Ensembles*: larger ensembles on the MNIST test images, resumable, and their stored results.
 
-From the command line, case by case; checkpoints go to the cache directory of :mod:`lib.datasets`::
+From the command line, case by case; checkpoints go to the cache directory of :mod:`lib.images.datasets`::
 
     python -m lib.experiments.ensembles_at_scale --case plus --members 128 --out data/results/ensembles
 """
@@ -18,15 +18,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lib import ensemble_metrics as metrics
 from lib.checks import check_choice, check_instance, check_int
-from lib.command_line import clear_errors
-from lib.datasets import cache_directory, mnist_test
 from lib.device import default_device
-from lib.ensemble_training import Course, Plan, run_key, train_ensemble
-from lib.ensembles import Network, orbit_logits, rotate_images
 from lib.experiments.ensembles import CASES, Case
-from lib.stored import circumstances, open_folder, write_whole
+from lib.images.datasets import cache_directory, mnist_test
+from lib.page.command_line import clear_errors
+from lib.page.stored import circumstances, open_folder, write_whole
+from lib.training import ensemble_metrics as metrics
+from lib.training.ensemble_training import Course, Plan, run_key, train_ensemble
+from lib.training.ensembles import Network, orbit_logits, rotate_images
 
 RESULTS = Path(__file__).resolve().parents[2] / "data" / "results" / "ensembles"
 

@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from lib.checks import check_choice, check_float, check_int
-from lib.data import digits
-from lib.ensemble_training import loss_gradient
-from lib.ensembles import Members, Network, draw_members, join, rotate_images
+from lib.images.bundled import digits
+from lib.training.ensemble_training import loss_gradient
+from lib.training.ensembles import Members, Network, draw_members, join, rotate_images
 
 STARTS = ("orbit", "incomplete")
 LOSSES = ("augmented", "averaged")

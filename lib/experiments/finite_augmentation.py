@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lib.checks import check_float, check_int, seeded
 from lib.experiments.growth_near_symmetry import regression
-from lib.risks import Risks, descend, gradient, hessian
+from lib.training.risks import Risks, descend, gradient, hessian
 
 
 @dataclass(frozen=True)

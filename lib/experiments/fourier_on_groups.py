@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lib.actions import motions, translations
 from lib.checks import check_int, seeded
-from lib.fourier import GroupFourier
-from lib.generated import frobenius, quaternions_on_plane
-from lib.groups import Alternating, Cyclic, Dihedral, DirectProduct, FiniteGroup, Quaternion, Symmetric
-from lib.irreducible import eigenspaces, subspace_character
+from lib.symmetry.actions import motions, translations
+from lib.symmetry.fourier import GroupFourier
+from lib.symmetry.generated import frobenius, quaternions_on_plane
+from lib.symmetry.groups import Alternating, Cyclic, Dihedral, DirectProduct, FiniteGroup, Quaternion, Symmetric
+from lib.symmetry.irreps import eigenspaces, subspace_character
 
 Census = dict[int, int]  # dimension -> number of irreducible representations
 

@@ -14,7 +14,6 @@ from torch import Tensor
 from torch.nn.functional import avg_pool2d
 
 from lib.checks import check_choice, check_float, check_instance, check_int
-from lib.ensembles import generator_of
 from lib.gans.image_players import Discriminator, Generator, matched_channels, parameters
 from lib.gans.planar_convolution import GROUPS, act_on_images
 from lib.gans.settings import PAIRINGS, Settings, build_players
@@ -29,6 +28,7 @@ from lib.images.features import (
 )
 from lib.images.metrics import ImageScores, score_images
 from lib.images.sets import LabelledImages, digit_images, mnist_images, rotate_images, tissue_images
+from lib.training.ensembles import generator_of
 
 ROTATIONS = {"digits": "turns", "mnist": "any", "histology": "none"}
 MATCHES = ("parameters", "width")

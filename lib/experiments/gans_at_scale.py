@@ -24,12 +24,12 @@ import numpy as np
 import torch
 
 from lib import __version__
-from lib.command_line import clear_errors, use_threads
 from lib.device import default_device, usable_device
 from lib.experiments.gan_pieces import CASES, MATCHES, ROTATIONS, Case, Plan, classifier, real_scores, run_piece
 from lib.gans.objectives import NAMES
 from lib.gans.settings import Settings, build_players
-from lib.stored import circumstances, open_folder, write_whole
+from lib.page.command_line import clear_errors, use_threads
+from lib.page.stored import circumstances, open_folder, write_whole
 
 RESULTS = Path(__file__).resolve().parents[2] / "data" / "results" / "gans"
 

@@ -18,13 +18,13 @@ from torch import Tensor
 from lib.checks import check_choice, check_instance, check_int
 from lib.gans.pixel_games import Game, Played, TrainingSets, pad_sets, play
 from lib.gans.pixel_players import Generator, Turns
-from lib.groups import Cyclic, Dihedral, FiniteGroup
 from lib.images.features import FeatureClassifier, FeatureSettings, digit_classifier, tissue_classifier
 from lib.images.histology import tissue_patches
 from lib.images.metrics import coverage, gaussian_frechet, moments, spread
 from lib.images.sets import darkest_side, digit_images
-from lib.learning_curves import Curve, Interval, median_gap, paired_interval
-from lib.parameters import independent_seeds
+from lib.page.parameters import independent_seeds
+from lib.symmetry.groups import Cyclic, Dihedral, FiniteGroup
+from lib.transport.learning_curves import Curve, Interval, median_gap, paired_interval
 
 PLAIN, SMART = "plain/plain", "equivariant/invariant"
 PAIRINGS = (PLAIN, "plain/invariant", "equivariant/plain", "incomplete/invariant", SMART)
@@ -164,7 +164,7 @@ class Plan:
         Numbers of training images, increasing.
     seeds, seed : int
         Training sets of each size, each with its own moves, weights and batches, and which of them
-        (:func:`~lib.parameters.independent_seeds`); the sets of one seed are nested. Sets of different seeds share
+        (:func:`~lib.page.parameters.independent_seeds`); the sets of one seed are nested. Sets of different seeds share
         images, and the largest may hold the same ones.
     game : lib.gans.pixel_games.Game
         What all pairings have in common.

@@ -18,7 +18,6 @@ from typing import Any
 import torch
 
 from lib.checks import check_choice, check_int
-from lib.command_line import clear_errors
 from lib.experiments.gans_on_images import (
     PAIRINGS,
     PLAIN,
@@ -32,8 +31,9 @@ from lib.experiments.gans_on_images import (
     tissue_task,
 )
 from lib.gans.pixel_games import Game
-from lib.learning_curves import Curve
-from lib.stored import circumstances, open_folder, write_whole
+from lib.page.command_line import clear_errors
+from lib.page.stored import circumstances, open_folder, write_whole
+from lib.transport.learning_curves import Curve
 
 RESULTS = Path(__file__).resolve().parents[2] / "data" / "results" / "gans"
 FILE = "pixel_games.json"

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from lib.actions import pixels, planar
-from lib.axioms import equivariance_error
 from lib.checks import check_int, seeded
-from lib.data import digits
-from lib.groups import Cyclic, FiniteGroup
-from lib.representations import Representation
-from lib.symmetrization import symmetrize_function, symmetrize_measure
+from lib.images.bundled import digits
+from lib.symmetry.actions import pixels, planar
+from lib.symmetry.axioms import equivariance_error
+from lib.symmetry.groups import Cyclic, FiniteGroup
+from lib.symmetry.representations import Representation
+from lib.symmetry.symmetrization import symmetrize_function, symmetrize_measure
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Classifier:
     Attributes
     ----------
     residual, averaged_residual : float
-        :func:`~lib.axioms.equivariance_error` of both on the test images, for the trivial action on logits.
+        :func:`~lib.symmetry.axioms.equivariance_error` of both on the test images, for the trivial action on logits.
     accuracy, averaged_accuracy : list of float
         Share of test digits classified correctly after k = 0, 1, 2, 3 quarter turns.
     network : callable

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from lib.actions import natural, trivial
 from lib.checks import check_float, check_int, seeded
-from lib.groups import Symmetric
-from lib.haar import HaarSum, projection
-from lib.risks import Risk, Risks, SmallNetwork, descend, gradient, hessian, hessian_product
+from lib.symmetry.actions import natural, trivial
+from lib.symmetry.groups import Symmetric
+from lib.symmetry.haar import HaarSum, projection
+from lib.training.risks import Risk, Risks, SmallNetwork, descend, gradient, hessian, hessian_product
 
 
 def regression(seeds: int, points: int, nodes: int = 3, first: int = 0) -> Risks:

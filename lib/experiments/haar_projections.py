@@ -12,10 +12,10 @@ import scipy.linalg
 import torch
 from torch import Tensor
 
-from lib.actions import motions, natural, pixels, planar, regular, row_shifts, translations, trivial, vectors
 from lib.checks import check_int, seeded
-from lib.groups import Alternating, Cyclic, Dihedral, FiniteGroup, Quaternion, Symmetric
-from lib.haar import (
+from lib.symmetry.actions import motions, natural, pixels, planar, regular, row_shifts, translations, trivial, vectors
+from lib.symmetry.groups import Alternating, Cyclic, Dihedral, FiniteGroup, Quaternion, Symmetric
+from lib.symmetry.haar import (
     Composition,
     FourierDiagonal,
     HaarSum,
@@ -25,8 +25,8 @@ from lib.haar import (
     invariant_dimension,
     projection,
 )
-from lib.lie import Orthogonal, SpecialOrthogonal, Torus, Unitary
-from lib.representations import Hom, MatrixRepresentation, Representation, Restriction
+from lib.symmetry.lie import Orthogonal, SpecialOrthogonal, Torus, Unitary
+from lib.symmetry.representations import Hom, MatrixRepresentation, Representation, Restriction
 
 
 def examples() -> dict[str, Hom]:

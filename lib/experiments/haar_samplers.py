@@ -13,12 +13,12 @@ import torch
 from scipy.special import log_ndtr, ndtri_exp
 from torch import Tensor
 
-from lib.actions import natural, planar, regular, vectors
 from lib.checks import check_int, seeded
-from lib.groups import Cyclic, Dihedral, FiniteGroup, Quaternion, Symmetric
-from lib.haar import NullSpace
-from lib.lie import Orthogonal, SpecialOrthogonal, Torus, Unitary
-from lib.representations import Representation
+from lib.symmetry.actions import natural, planar, regular, vectors
+from lib.symmetry.groups import Cyclic, Dihedral, FiniteGroup, Quaternion, Symmetric
+from lib.symmetry.haar import NullSpace
+from lib.symmetry.lie import Orthogonal, SpecialOrthogonal, Torus, Unitary
+from lib.symmetry.representations import Representation
 
 Sampler = Callable[[int, torch.Generator], Tensor]
 

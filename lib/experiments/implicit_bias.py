@@ -14,13 +14,19 @@ import torch
 from torch import Tensor
 
 from lib.checks import check_choice, check_instance, check_int, seeded
-from lib.data import digits
-from lib.generated import frobenius, quaternions_on_plane
-from lib.gradient_flow import Integration, Trained, train
-from lib.groups import Alternating, Cyclic, Dihedral, FiniteGroup, Symmetric
-from lib.linear_networks import LinearNetwork, circular_convolution, diagonal, fully_connected, group_convolution
-from lib.margins import max_margin, one_minus_cosine
-from lib.optimality import (
+from lib.images.bundled import digits
+from lib.symmetry.generated import frobenius, quaternions_on_plane
+from lib.symmetry.groups import Alternating, Cyclic, Dihedral, FiniteGroup, Symmetric
+from lib.training.gradient_flow import Integration, Trained, train
+from lib.training.linear_networks import (
+    LinearNetwork,
+    circular_convolution,
+    diagonal,
+    fully_connected,
+    group_convolution,
+)
+from lib.training.margins import max_margin, one_minus_cosine
+from lib.training.optimality import (
     Basis,
     Norm,
     coordinates,
@@ -68,7 +74,7 @@ class MarginRun:
         1 − cos of the angle to the max-margin direction, after the continuation and before it.
     diagonal : float
         1 − cos for a trained *diagonal* network of two layers on the same images: the control.
-    trained : lib.gradient_flow.Trained
+    trained : lib.training.gradient_flow.Trained
         The flow.
     path : Tensor
         1 − cos along the flow, shape ``(steps,)``.
@@ -175,7 +181,7 @@ class BiasRun:
         The norm in which the predictor should be stationary.
     features, labels : Tensor
         The data, shapes ``(points, inputs)`` and ``(points,)``.
-    trained : lib.gradient_flow.Trained
+    trained : lib.training.gradient_flow.Trained
         The flow.
     form_a, form_p : float
         Residuals with the best multipliers and with the flow's own.

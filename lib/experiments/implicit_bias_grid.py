@@ -19,7 +19,6 @@ from typing import Any
 import torch
 
 from lib.checks import check_choice, check_int
-from lib.command_line import clear_errors
 from lib.experiments.architecture_bias import FLOW as COARSE
 from lib.experiments.architecture_bias import ORDERS, compare_architectures, order_violations
 from lib.experiments.implicit_bias import (
@@ -35,7 +34,8 @@ from lib.experiments.implicit_bias import (
     digit_margins,
     group_bias,
 )
-from lib.stored import circumstances, open_folder, write_whole
+from lib.page.command_line import clear_errors
+from lib.page.stored import circumstances, open_folder, write_whole
 
 RESULTS = Path(__file__).resolve().parents[2] / "data" / "results" / "implicit_bias"
 PAIRS = ((0, 1), (1, 5), (2, 7), (3, 8), (4, 9))

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lib.actions import pixels
 from lib.checks import check_callable, check_float, check_int, seeded
 from lib.experiments.margins_and_augmentation import augment, digit_pair
-from lib.groups import Cyclic, FiniteGroup
-from lib.haar import projection
-from lib.margins import invariant_max_margin, max_margin
-from lib.representations import PermutationRepresentation, Representation
+from lib.symmetry.actions import pixels
+from lib.symmetry.groups import Cyclic, FiniteGroup
+from lib.symmetry.haar import projection
+from lib.symmetry.representations import PermutationRepresentation, Representation
+from lib.training.margins import invariant_max_margin, max_margin
 
 CHANNELS, LENGTH = 4, 64  # of the synthetic signals
 

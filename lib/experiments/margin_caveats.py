@@ -14,16 +14,16 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from lib.actions import pixels, regular, trivial
 from lib.checks import check_float, check_int, seeded
 from lib.experiments.margins_and_augmentation import augment, digit_pair, draw
-from lib.gradient_flow import Integration, Trained, train
-from lib.groups import Cyclic, FiniteGroup
-from lib.haar import NullSpace, OrbitMean, projection
-from lib.linear_networks import LinearNetwork, fully_connected
-from lib.margins import angle, invariant_max_margin, max_margin
-from lib.representations import DirectSum, Hom, MatrixRepresentation, Representation
-from lib.steerable import SteerableLayer, steerable_network
+from lib.symmetry.actions import pixels, regular, trivial
+from lib.symmetry.groups import Cyclic, FiniteGroup
+from lib.symmetry.haar import NullSpace, OrbitMean, projection
+from lib.symmetry.representations import DirectSum, Hom, MatrixRepresentation, Representation
+from lib.training.gradient_flow import Integration, Trained, train
+from lib.training.linear_networks import LinearNetwork, fully_connected
+from lib.training.margins import angle, invariant_max_margin, max_margin
+from lib.training.steerable import SteerableLayer, steerable_network
 
 HOW = Integration(cap=1e5)
 

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lib.actions import planar, trivial
 from lib.checks import check_choice, check_int, seeded
 from lib.experiments.margin_caveats import Gap
 from lib.experiments.margins_and_augmentation import augment
-from lib.gradient_flow import Integration, Trained, train
-from lib.groups import Cyclic
-from lib.linear_networks import LinearNetwork
-from lib.representations import Representation
+from lib.symmetry.actions import planar, trivial
+from lib.symmetry.groups import Cyclic
+from lib.symmetry.representations import Representation
+from lib.training.gradient_flow import Integration, Trained, train
+from lib.training.linear_networks import LinearNetwork
 
 HOW = Integration(cap=1e4, tolerance=1e-4, efolds=100)
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"square": torch.square, "relu": torch.relu}
@@ -92,7 +92,7 @@ class NeuronPair:
 
     Attributes
     ----------
-    dense, steerable : lib.gradient_flow.Trained
+    dense, steerable : lib.training.gradient_flow.Trained
         The two ends.
     gap : Gap
         The angle between the two functions in L² of the circle.

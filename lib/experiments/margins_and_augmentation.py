@@ -9,16 +9,23 @@ from itertools import combinations
 import torch
 from torch import Tensor
 
-from lib.actions import pixels, regular
 from lib.checks import check_choice, check_float, check_instance, check_int, check_tensor, seeded
-from lib.data import digits
-from lib.gradient_flow import Integration, Trained, train
-from lib.groups import Cyclic, Dihedral, FiniteGroup
-from lib.haar import projection
-from lib.linear_networks import fully_connected
-from lib.margins import MaxMargin, Separability, invariant_max_margin, max_margin, one_minus_cosine, separability
-from lib.representations import Representation, Restriction
-from lib.steerable import require_unitary, steerable_network
+from lib.images.bundled import digits
+from lib.symmetry.actions import pixels, regular
+from lib.symmetry.groups import Cyclic, Dihedral, FiniteGroup
+from lib.symmetry.haar import projection
+from lib.symmetry.representations import Representation, Restriction
+from lib.training.gradient_flow import Integration, Trained, train
+from lib.training.linear_networks import fully_connected
+from lib.training.margins import (
+    MaxMargin,
+    Separability,
+    invariant_max_margin,
+    max_margin,
+    one_minus_cosine,
+    separability,
+)
+from lib.training.steerable import require_unitary, steerable_network
 
 GROUPS = (Cyclic(4), Dihedral(4))
 PAIRS = tuple(combinations(range(10), 2))
@@ -37,7 +44,7 @@ class Settings:
     seeds : int
         Training sets and starts per problem.
     cap : float
-        Where the flow hands over to the continuation, see :class:`~lib.gradient_flow.Integration`.
+        Where the flow hands over to the continuation, see :class:`~lib.training.gradient_flow.Integration`.
     """
 
     pairs: tuple[tuple[int, int], ...] = ((0, 1), (0, 8), (4, 5))
@@ -132,7 +139,7 @@ class Comparison:
     ----------
     averaged, constrained : MaxMargin
         The largest margin on orbit averages, and the largest margin among invariant classifiers on the data.
-    steerable, augmented : lib.gradient_flow.Trained
+    steerable, augmented : lib.training.gradient_flow.Trained
         A steerable network trained on the data, and a fully connected one trained on transformed data.
     """
 

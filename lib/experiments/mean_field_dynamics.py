@@ -26,11 +26,11 @@ from torch import Tensor
 
 from lib import __version__
 from lib.checks import check_choice, check_float, check_int
-from lib.command_line import clear_errors, use_threads
 from lib.experiments.mean_field_grid import Ends, Table, measure, train_networks
-from lib.mean_field_descent import TRAININGS, Descent
-from lib.parameters import independent_seeds
-from lib.stored import circumstances, write_whole
+from lib.page.command_line import clear_errors, use_threads
+from lib.page.parameters import independent_seeds
+from lib.page.stored import circumstances, write_whole
+from lib.training.mean_field_descent import TRAININGS, Descent
 
 RESULTS = Path(__file__).resolve().parents[2] / "data" / "results" / "mean_field"
 LARGEST_CLOUD = 4000

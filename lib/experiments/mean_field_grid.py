@@ -29,9 +29,9 @@ from lib.experiments.mean_field_source import (
     stream,
     teacher,
 )
-from lib.mean_field import project, symmetrise
-from lib.mean_field_descent import TRAININGS, Descent, TeacherData, train
-from lib.particle_distances import projection_rmd2, rmd2, sample_floor, squared_w2
+from lib.training.mean_field import project, symmetrise
+from lib.training.mean_field_descent import TRAININGS, Descent, TeacherData, train
+from lib.transport.particle_distances import projection_rmd2, rmd2, sample_floor, squared_w2
 
 PAIRS = (("DA", "FA"), ("vanilla", "DA"), ("DA", "EA"))
 Ends = dict[str, Tensor]

@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lib.actions import sign, trivial
 from lib.checks import check_float, check_int, check_tensor, seeded
 from lib.experiments.mean_field_theorems import LOSSES, mean_loss, randn
-from lib.groups import Symmetric
-from lib.mean_field import Layer, Unit, project, symmetrise
+from lib.symmetry.actions import sign, trivial
+from lib.symmetry.groups import Symmetric
+from lib.training.mean_field import Layer, Unit, project, symmetrise
 
 # --- M3: Theorem 2 and Corollary 1 ----------------------------------------------------------------------------------
 

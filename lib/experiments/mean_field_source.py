@@ -11,10 +11,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from lib.actions import natural
 from lib.checks import check_choice, check_int
-from lib.groups import Symmetric
-from lib.mean_field import Layer, project, symmetrise
+from lib.symmetry.actions import natural
+from lib.symmetry.groups import Symmetric
+from lib.training.mean_field import Layer, project, symmetrise
 
 TEACHERS = ("arbitrary", "WI", "SI")
 LAWS = ("WI", "SI")
@@ -57,7 +57,7 @@ def gaussian(count: int, generator: torch.Generator) -> Tensor:
 def stream(number: int, seed: int) -> torch.Generator:
     """Return the source of the random numbers of one kind of start: 1 Gaussian, 2 unions of orbits, 3 heavy tails.
 
-    Their seeds are far from those of data and noise, see :func:`lib.mean_field_descent.train`.
+    Their seeds are far from those of data and noise, see :func:`lib.training.mean_field_descent.train`.
     """
     return torch.Generator().manual_seed(number * 2**40 + seed)
 

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lib.actions import natural, pixels, planar, sign, trivial
 from lib.checks import check_int, seeded
-from lib.groups import Cyclic, Dihedral, Symmetric
-from lib.haar import projection
-from lib.mean_field import Layer, Unit, project, symmetrise
-from lib.representations import DirectSum, Hom, MatrixRepresentation, Representation, TensorProduct
-from lib.symmetrization import symmetrize_function
+from lib.symmetry.actions import natural, pixels, planar, sign, trivial
+from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
+from lib.symmetry.haar import projection
+from lib.symmetry.representations import DirectSum, Hom, MatrixRepresentation, Representation, TensorProduct
+from lib.symmetry.symmetrization import symmetrize_function
+from lib.training.mean_field import Layer, Unit, project, symmetrise
 
 Loss = Callable[[Tensor], Tensor]
 LOSSES: dict[str, Loss] = {

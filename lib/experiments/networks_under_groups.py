@@ -9,14 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lib.actions import motions, natural, pixels, row_shifts, translations, trivial, vectors
 from lib.checks import check_float, check_int, seeded
-from lib.data import digits, photograph
-from lib.groups import Cyclic, Dihedral, FiniteGroup, Symmetric
-from lib.haar import projection
-from lib.lie import Orthogonal, SpecialOrthogonal
-from lib.representations import Hom, Representation
-from lib.risks import Risks, SmallNetwork, hessian
+from lib.images.bundled import digits, photograph
+from lib.symmetry.actions import motions, natural, pixels, row_shifts, translations, trivial, vectors
+from lib.symmetry.groups import Cyclic, Dihedral, FiniteGroup, Symmetric
+from lib.symmetry.haar import projection
+from lib.symmetry.lie import Orthogonal, SpecialOrthogonal
+from lib.symmetry.representations import Hom, Representation
+from lib.training.risks import Risks, SmallNetwork, hessian
 
 
 def norm_gate(x: Tensor) -> Tensor:
@@ -152,7 +152,7 @@ def affine_defect(
 
     The group acts on the extra coordinate trivially (DYN Appendix F). The embedded map is averaged over the group (for
     Lie groups: projected onto the null space of the equations), A and b are projected by the route that
-    :func:`lib.haar.projection` chooses. The largest difference of entries is returned.
+    :func:`lib.symmetry.haar.projection` chooses. The largest difference of entries is returned.
 
     Parameters
     ----------

@@ -19,12 +19,12 @@ import torch
 from torch import Tensor
 
 from lib.checks import check_choice, check_float, check_int, check_tensor, seeded
-from lib.data import digits
-from lib.fourier import GroupFourier, effective_rank
-from lib.group_convolution import GroupConvolution
-from lib.groups import FiniteGroup
-from lib.log_loss_descent import descend, log_exponential_loss
-from lib.parameters import independent_seeds
+from lib.images.bundled import digits
+from lib.page.parameters import independent_seeds
+from lib.symmetry.fourier import GroupFourier, effective_rank
+from lib.symmetry.group_convolution import GroupConvolution
+from lib.symmetry.groups import FiniteGroup
+from lib.training.log_loss_descent import descend, log_exponential_loss
 
 NETWORKS = ("ReLU FC", "ReLU G-CNN", "scrambled ReLU G-CNN", "linear G-CNN")
 
@@ -50,7 +50,7 @@ class Domain(ABC):
 
     @abstractmethod
     def blocks(self, f: Tensor) -> tuple[Tensor, ...]:
-        """Return the Fourier coefficients: a tensor ``(..., n_d, d, d)`` per dimension d, as in :mod:`lib.fourier`."""
+        """Return the Fourier coefficients: ``(..., n_d, d, d)`` per dimension d, see :mod:`lib.symmetry.fourier`."""
 
     @abstractmethod
     def inputs(self, points: int, seed: int) -> Tensor:
@@ -62,7 +62,7 @@ class Domain(ABC):
 
 
 class OnFiniteGroup(Domain):
-    """All functions on a group of the form of :class:`~lib.group_convolution.GroupConvolution`; data are Gaussian."""
+    """All functions on a group, as in :class:`~lib.symmetry.group_convolution.GroupConvolution`; Gaussian data."""
 
     def __init__(self, group: FiniteGroup) -> None:
         self.convolution, self.fourier, self.dimension = GroupConvolution(group), GroupFourier(group), group.order
@@ -332,7 +332,7 @@ def train(name: str, domain: Domain, x: Tensor, settings: Settings) -> Tensor:
     Raises
     ------
     RuntimeError
-        The loss does not fall so far, see :func:`lib.log_loss_descent.descend`; a ReLU network may have died.
+        The loss does not fall so far, see :func:`lib.training.log_loss_descent.descend`; a ReLU network may have died.
     """
     check_tensor("x", x, (settings.points, domain.dimension), inexact=True)
     shapes, f = network(name, domain)

@@ -21,17 +21,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lib.actions import motions, pixels, translations
 from lib.checks import check_choice, check_float, check_int, check_tensor
-from lib.command_line import clear_errors, use_threads
-from lib.data import digits
-from lib.datasets import mnist_test
-from lib.fourier import GroupFourier, schatten_norm
-from lib.group_convolution import GroupConvolution
-from lib.groups import Cyclic, Dihedral, DirectProduct, SemidirectProduct
-from lib.log_loss_descent import descend, log_exponential_loss
-from lib.parameters import independent_seeds
-from lib.stored import circumstances, open_folder, write_whole
+from lib.images.bundled import digits
+from lib.images.datasets import mnist_test
+from lib.page.command_line import clear_errors, use_threads
+from lib.page.parameters import independent_seeds
+from lib.page.stored import circumstances, open_folder, write_whole
+from lib.symmetry.actions import motions, pixels, translations
+from lib.symmetry.fourier import GroupFourier, schatten_norm
+from lib.symmetry.group_convolution import GroupConvolution
+from lib.symmetry.groups import Cyclic, Dihedral, DirectProduct, SemidirectProduct
+from lib.training.log_loss_descent import descend, log_exponential_loss
 
 RESULTS = Path(__file__).resolve().parents[2] / "data" / "results" / "implicit_bias"
 NETWORKS = ("FC", "CNN", "G-CNN", "wrong G-CNN")
@@ -171,7 +171,7 @@ class Norms:
 def lift(images: Tensor, group: SemidirectProduct, size: int) -> Tensor:
     """Return images as functions on the group: f_x(u) = x(u·p_0), the pixel to which u moves pixel p_0 = (0, 0).
 
-    The lift is equivariant, f_{gx}(u) = f_x(g⁻¹u), for the action of :func:`lib.actions.pixels` on the torus.
+    The lift is equivariant, f_{gx}(u) = f_x(g⁻¹u), for the action of :func:`lib.symmetry.actions.pixels` on the torus.
 
     Parameters
     ----------
@@ -265,7 +265,7 @@ def train(name: str, signed: Tensor, settings: Settings, first_run: int = 0) -> 
     Raises
     ------
     RuntimeError
-        The loss does not fall so far, see :func:`lib.log_loss_descent.descend`.
+        The loss does not fall so far, see :func:`lib.training.log_loss_descent.descend`.
     """
     shapes, predictor = network(name, settings)
     seeds = independent_seeds(settings.seed, first_run + len(signed))[first_run:]

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from lib.checks import check_choice, check_int
-from lib.divergences import transport
 from lib.gans.mixtures import Mixture, gaussian_mixture
 from lib.gans.objectives import NAMES, gaussian_kernel, mmd_loss, sinkhorn_loss
 from lib.gans.plane_games import Pairing, play
 from lib.gans.plane_games import Settings as GameSettings
 from lib.gans.plane_players import make_generator
+from lib.transport.divergences import transport
 
 LOSSES = {  # without a discriminator; the scales are those of a square of radius 3
     "mmd": lambda x, y: mmd_loss(x, y, gaussian_kernel((0.5, 1.0, 2.0, 4.0))),

@@ -15,14 +15,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lib.actions import sign
 from lib.checks import check_float, check_int, check_tensor, seeded
-from lib.finite_volumes import Path, flow
-from lib.free_energy import FreeEnergy
-from lib.groups import Symmetric
-from lib.mean_field import Layer
-from lib.mean_field_descent import Descent, FixedData, train
-from lib.parameters import independent_seeds
+from lib.page.parameters import independent_seeds
+from lib.symmetry.actions import sign
+from lib.symmetry.groups import Symmetric
+from lib.training.finite_volumes import Path, flow
+from lib.training.free_energy import FreeEnergy
+from lib.training.mean_field import Layer
+from lib.training.mean_field_descent import Descent, FixedData, train
 
 PAIRS = ((0.05, 0.02), (0.01, 0.005))
 TEACHER = ((3.0, 0.5), (-1.0, 0.3), (0.0, 0.2))

@@ -16,13 +16,13 @@ import torch
 from scipy.special import beta
 from torch import Tensor
 
-from lib.actions import natural, planar
 from lib.checks import check_choice, check_int, seeded
 from lib.device import default_device
-from lib.divergences import invariant_program, transport, w1_batch
-from lib.groups import Cyclic, Dihedral, Symmetric
-from lib.parameters import independent_seeds
-from lib.quotient import (
+from lib.page.parameters import independent_seeds
+from lib.symmetry.actions import natural, planar
+from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
+from lib.transport.divergences import invariant_program, transport, w1_batch
+from lib.transport.quotient import (
     Isometries,
     isometry_defect,
     lattice,
@@ -34,7 +34,7 @@ from lib.quotient import (
     radial,
     turns,
 )
-from lib.rates import Rate, adjusted, bootstrap_slope, corrected_rate
+from lib.transport.rates import Rate, adjusted, bootstrap_slope, corrected_rate
 
 SCALES = ("default", "paper")
 FIT_TO = TEST_FROM = 64  # the law is fitted to smaller samples and tested on larger ones

@@ -25,14 +25,14 @@ import numpy as np
 
 from lib import __version__
 from lib.checks import check_choice, check_float, check_int
-from lib.command_line import clear_errors, use_threads
 from lib.device import default_device
 from lib.experiments import sample_complexity as transport
 from lib.experiments import symmetric_images as images
 from lib.experiments import symmetric_mmd as mmd
 from lib.experiments import symmetric_regularised as dual
-from lib.quotient import Isometries
-from lib.stored import circumstances, write_whole
+from lib.page.command_line import clear_errors, use_threads
+from lib.page.stored import circumstances, write_whole
+from lib.transport.quotient import Isometries
 
 RESULTS = Path(__file__).resolve().parents[2] / "data" / "results" / "sample_complexity"
 PARTS = ("rates", "gains", "kernels", "regularised", "images")

@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lib.actions import natural, pixels, planar, translations, trivial
 from lib.checks import check_float, check_int, seeded
-from lib.forms import HALF, Form, StrictMinimum, classify, exact_derivatives, violated_implications
-from lib.groups import Cyclic, Dihedral, Symmetric
-from lib.haar import projection
-from lib.risks import Risks, SmallNetwork, descend, hessian
+from lib.symmetry.actions import natural, pixels, planar, translations, trivial
+from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
+from lib.symmetry.haar import projection
+from lib.training.forms import HALF, Form, StrictMinimum, classify, exact_derivatives, violated_implications
+from lib.training.risks import Risks, SmallNetwork, descend, hessian
 
 
 @dataclass(frozen=True)

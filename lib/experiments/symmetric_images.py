@@ -10,15 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lib.actions import pixels
 from lib.checks import check_choice, check_int, seeded
-from lib.data import digits, histology_patches
 from lib.device import default_device
-from lib.divergences import transport, w1_batch
 from lib.experiments.sample_complexity import SEEDS
 from lib.experiments.symmetric_mmd import SamplesSaved, samples_saved
-from lib.groups import Cyclic, Dihedral, FiniteGroup
-from lib.quotient import linear, no_group
+from lib.images.bundled import digits, histology_patches
+from lib.symmetry.actions import pixels
+from lib.symmetry.groups import Cyclic, Dihedral, FiniteGroup
+from lib.transport.divergences import transport, w1_batch
+from lib.transport.quotient import linear, no_group
 
 IMAGES = ("digits", "histology")
 GROUPS = ("C4", "D4")

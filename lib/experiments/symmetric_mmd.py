@@ -16,8 +16,8 @@ from torch import Tensor
 from lib.checks import check_float, check_int, seeded
 from lib.device import default_device
 from lib.experiments.sample_complexity import SEEDS, independent_draws, sample_pairs
-from lib.orbit_kernels import KernelReach, check_bandwidth, kernel_reach, mmd_squared, orbit_kernel
-from lib.quotient import Isometries, check_action, turns
+from lib.transport.kernels import KernelReach, check_bandwidth, kernel_reach, mmd_squared, orbit_kernel
+from lib.transport.quotient import Isometries, check_action, turns
 
 WIDTHS = {"2π/24": 2 * math.pi / 24, "2π/96": 2 * math.pi / 96, "2π/384": 2 * math.pi / 384}
 ORDERS = (1, 2, 4, 8, 16, 32, 64, 128, 256)

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from lib.checks import check_choice
-from lib.divergences import KINDS, regularised_batch, w1_batch
 from lib.experiments.sample_complexity import SEEDS, SIDES, sample_pairs, uniform_torus
-from lib.quotient import lattice
-from lib.rates import slope
+from lib.transport.divergences import KINDS, regularised_batch, w1_batch
+from lib.transport.quotient import lattice
+from lib.transport.rates import slope
 
 PLAN = {16: 16, 32: 16, 64: 12, 128: 8}
 """Replicates per sample size."""
@@ -80,7 +80,7 @@ def compare(
     Parameters
     ----------
     kind, lipschitz
-        As in :func:`~lib.divergences.regularised_batch`.
+        As in :func:`~lib.transport.divergences.regularised_batch`.
     dim, side
         Dimension of the torus, and the group.
     replicates

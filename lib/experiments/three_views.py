@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from lib.actions import pixels
 from lib.checks import check_choice, check_float, check_int, seeded
-from lib.data import digits
-from lib.groups import Cyclic, Dihedral, FiniteGroup
-from lib.representations import Representation
-from lib.risks import gradient
+from lib.images.bundled import digits
+from lib.symmetry.actions import pixels
+from lib.symmetry.groups import Cyclic, Dihedral, FiniteGroup
+from lib.symmetry.representations import Representation
+from lib.training.risks import gradient
 
 LOSSES = ("mean", "average", "apart")
 STARTS = ("free", "orbits", "incomplete")

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from lib.checks import check_choice, check_int, check_tensor
-from lib.fourier import GroupFourier, fourier_rank, spectrum
-from lib.generated import frobenius
-from lib.groups import Alternating, Cyclic, Dihedral, DirectProduct, FiniteGroup, Quaternion, Symmetric
+from lib.symmetry.fourier import GroupFourier, fourier_rank, spectrum
+from lib.symmetry.generated import frobenius
+from lib.symmetry.groups import Alternating, Cyclic, Dihedral, DirectProduct, FiniteGroup, Quaternion, Symmetric
 
 PRIME = 2**31 - 1
 

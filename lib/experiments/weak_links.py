@@ -21,14 +21,14 @@ from scipy.stats import t as student_t
 from torch import Tensor
 
 from lib.checks import check_choice, check_float, check_int
-from lib.command_line import clear_errors
-from lib.divergences import w1
 from lib.gans.mixtures import Mixture, gaussian_mixture, squash, student_mixture
 from lib.gans.objectives import gaussian_kernel, mmd_loss
 from lib.gans.plane_games import MATCHED, Game, Pairing, Settings, play
-from lib.quotient import linear, no_group
-from lib.stored import circumstances, open_folder, write_whole
-from lib.two_sample import random_move
+from lib.page.command_line import clear_errors
+from lib.page.stored import circumstances, open_folder, write_whole
+from lib.transport.divergences import w1
+from lib.transport.quotient import linear, no_group
+from lib.transport.two_sample import random_move
 
 SMART = Pairing("equivariant", "averaged")
 PLAIN = Pairing("plain", "plain")

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lib.actions import trivial
 from lib.checks import check_int
 from lib.gans.mixtures import squash
 from lib.gans.plane_games import Game
 from lib.gans.plane_players import equivariance_residual, noise_representation
-from lib.two_sample import invariance_test, random_move
+from lib.symmetry.actions import trivial
+from lib.transport.two_sample import invariance_test, random_move
 
 
 @dataclass(frozen=True, eq=False)

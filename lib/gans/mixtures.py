@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from lib.actions import planar
 from lib.checks import check_float, check_instance, check_int, check_tensor
-from lib.groups import Cyclic
-from lib.representations import DirectSum, Representation
+from lib.symmetry.actions import planar
+from lib.symmetry.groups import Cyclic
+from lib.symmetry.representations import DirectSum, Representation
 
 TURNS = 4
 

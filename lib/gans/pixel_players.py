@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from lib.actions import pixels, regular, trivial
 from lib.checks import check_choice, check_int, check_tensor
-from lib.ensembles import rotate_images
 from lib.gans.plane_players import Network, Tie, multiple, tied, untied
-from lib.groups import Cyclic, Dihedral, FiniteGroup
+from lib.symmetry.actions import pixels, regular, trivial
+from lib.symmetry.groups import Cyclic, Dihedral, FiniteGroup
+from lib.training.ensembles import rotate_images
 
 GENERATORS = ("plain", "equivariant", "incomplete")
 DISCRIMINATORS = ("plain", "invariant")
@@ -34,7 +34,7 @@ class Turns:
 
     ``Cyclic(4)`` and ``Dihedral(4)`` permute pixels and are exact. ``Cyclic(8)`` turns by 45° with linear interpolation
     (−1 outside) and by quarter turns exactly; it is not quite a group, see :meth:`defect`. Element k of ``Cyclic(8)``
-    turns by k · 45°; the others are numbered as in :mod:`lib.groups`.
+    turns by k · 45°; the others are numbered as in :mod:`lib.symmetry.groups`.
 
     Attributes
     ----------

@@ -1,8 +1,8 @@
 r"""Convolutions on the plane that commute with quarter turns, reflections or eighth turns: p4, p4m and p8.
 
 A feature map on the group :math:`\mathbb{Z}^2 \rtimes H` has shape ``(n, channels · |H|, h, w)``; the value of channel
-c at the group element a is channel ``c · |H| + index(a)`` of the tensor, in the numbering of :mod:`lib.groups`. An
-element g of H moves an image and a feature map by
+c at the group element a is channel ``c · |H| + index(a)`` of the tensor, in the numbering of
+:mod:`lib.symmetry.groups`. An element g of H moves an image and a feature map by
 
     (ρ(g) f)(x) = f(g⁻¹x),    (ρ(g) f)(a, x) = f(g⁻¹a, g⁻¹x),
 
@@ -24,9 +24,9 @@ from torch.nn import functional
 from torch.nn.utils.parametrizations import spectral_norm
 from torch.nn.utils.parametrize import register_parametrization
 
-from lib.actions import pixels, regular
 from lib.checks import check_choice, check_instance, check_int, check_tensor
-from lib.groups import Cyclic, Dihedral, FiniteGroup
+from lib.symmetry.actions import pixels, regular
+from lib.symmetry.groups import Cyclic, Dihedral, FiniteGroup
 
 GROUPS: dict[str, FiniteGroup] = {"none": Cyclic(1), "p4": Cyclic(4), "p4m": Dihedral(4), "p8": Cyclic(8)}
 FIELDS = ("plane", "group")

@@ -26,7 +26,7 @@ from lib.gans.plane_players import (
     make_generator,
     matched_width,
 )
-from lib.representations import Representation
+from lib.symmetry.representations import Representation
 
 MATCHED = ("width", "parameters")
 _FRAME = 150  # points of one picture

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import leaky_relu
 
-from lib.actions import regular, trivial
 from lib.checks import check_callable, check_choice, check_instance, check_int, check_tensor
-from lib.groups import FiniteGroup
-from lib.representations import DirectSum, Representation
+from lib.symmetry.actions import regular, trivial
+from lib.symmetry.groups import FiniteGroup
+from lib.symmetry.representations import DirectSum, Representation
 
 GENERATORS = ("plain", "equivariant", "incomplete")
 DISCRIMINATORS = ("plain", "invariant", "averaged")

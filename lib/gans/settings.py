@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from lib.checks import check_choice, check_float, check_instance, check_int, check_tensor
-from lib.ensembles import generator_of
 from lib.gans.image_players import Discriminator, Generator
 from lib.gans.objectives import NAMES, Objective, objective
 from lib.gans.planar_convolution import GROUPS
+from lib.training.ensembles import generator_of
 
 PAIRINGS = {
     "plain/plain": ("plain", "plain"),

@@ -15,11 +15,11 @@ from torch import Tensor
 from torch.nn.utils import get_total_norm
 
 from lib.checks import check_instance, check_int, check_tensor
-from lib.ensembles import generator_of
 from lib.gans.image_players import Generator
 from lib.gans.planar_convolution import GROUPS, act_on_images
 from lib.gans.settings import Settings, build_players
-from lib.stored import write_whole
+from lib.page.stored import write_whole
+from lib.training.ensembles import generator_of
 
 # What a checkpoint may differ in from the run that goes on from it: how long the run is, and how often it is stored.
 FREE = ("iterations", "save_every")

@@ -1,7 +1,8 @@
 """Tissue: patches of the image bundled with scikit-image.
 
 Stained tissue on a slide has no upright direction, so the law of its patches should be invariant under the turns and
-mirrors of the square; :mod:`lib.invariance` tests it. Images have shape ``(n, 3, size, size)`` and values in [−1, 1].
+mirrors of the square; :mod:`lib.transport.invariance` tests it. Images have shape ``(n, 3, size, size)`` and values in
+[−1, 1].
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from lib.checks import check_float, check_int, check_tensor
-from lib.data import digits
-from lib.datasets import mnist_test
+from lib.images.bundled import digits
+from lib.images.datasets import mnist_test
 from lib.images.histology import tissue_patches
 
 
@@ -72,8 +72,8 @@ def check_images(name: str, images: Tensor, shape: tuple[int, int] | None = None
 def rotate_images(images: Tensor, degrees: Tensor, background: float = -1.0) -> Tensor:
     """Return images turned about their centres, counter-clockwise as shown (row 0 on top).
 
-    Multiples of 90° permute the pixels, as :func:`lib.actions.pixels` does. Other angles interpolate linearly between
-    four pixels, which blurs a little; what comes from outside the image is background.
+    Multiples of 90° permute the pixels, as :func:`lib.symmetry.actions.pixels` does. Other angles interpolate linearly
+    between four pixels, which blurs a little; what comes from outside the image is background.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ def _interpolated(images: Tensor, degrees: Tensor, background: float) -> Tensor:
 
 
 def digit_images() -> tuple[LabelledImages, LabelledImages]:
-    """Return the bundled digits of 8 × 8 pixels, 1200 to train on and 597 to test on (:func:`lib.data.digits`)."""
+    """Return the bundled digits of 8 × 8 pixels, 1200 to train and 597 to test (:func:`lib.images.bundled.digits`)."""
     data = digits(torch.float32)
     parts = ((data.train_x, data.train_y), (data.test_x, data.test_y))
     train, test = (LabelledImages((2 * x - 1).reshape(-1, 1, 8, 8), y) for x, y in parts)

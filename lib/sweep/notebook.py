@@ -10,10 +10,11 @@ from typing import Literal
 
 from pydantic import ConfigDict, TypeAdapter
 
-from lib.parameters import unknown
+from lib import ROOT
+from lib.page.parameters import unknown
 from lib.sweep.plain import SweepError, one_line
 
-BOOK = Path(__file__).resolve().parents[2] / "book"
+BOOK = ROOT / "book"
 TYPES = {"int": int, "float": float, "bool": bool, "str": str, "list": list, "dict": dict}
 
 

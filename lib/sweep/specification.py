@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
-from lib.parameters import Limit, check_value, read_limits, unknown
+from lib.page.parameters import Limit, check_value, read_limits, unknown
 from lib.sweep.notebook import BOOK, TYPES, find_notebook, read_parameters
 from lib.sweep.plain import SweepError, one_line, read_yaml, short
 

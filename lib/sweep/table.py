@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lib.parameters import unknown
-from lib.results import decode
+from lib.page.parameters import unknown
+from lib.page.results import decode
 from lib.sweep.plain import SweepError, short
 from lib.sweep.specification import Sweep
 from lib.sweep.store import LIB, Store, point_keys
@@ -198,7 +198,7 @@ def plot(
     import matplotlib.pyplot as plt
     from pandas.api.types import is_numeric_dtype
 
-    from lib.figures import style
+    from lib.page.figures import style
 
     frame = _select(frame, where or {})
     for option, name in (("x", x), ("y", y), ("by", by)):

@@ -13,7 +13,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from lib import __version__, results
+from lib import __version__
+from lib.page import results
 from lib.sweep.notebook import braces, quick_import
 from lib.sweep.plain import SweepError, one_line
 from lib.sweep.specification import Point
@@ -109,7 +110,7 @@ def _execute(task: Task, output: Path) -> Any:
     with quick_import():
         from papermill import execute_notebook
 
-    from lib.notebooks import own_kernel_manager
+    from lib.page.notebooks import own_kernel_manager
 
     deadline, manager = _deadline(task.limit), own_kernel_manager()
     for starts_left in reversed(range(_STARTS)):
@@ -133,15 +134,15 @@ def read_results(notebook: Any) -> dict[str, Any]:
 
     For each check of each claim ``ID.check`` is the worst measured value, ``ID.check.median`` the median and
     ``ID.check.control`` the control value closest to the bound; ``ID.holds`` is 1 or 0. ``expect: WHAT`` is 1 or 0
-    for an expectation. Results recorded by :func:`lib.results.record` have their own names.
+    for an expectation. Results recorded by :func:`lib.page.results.record` have their own names.
 
     Raises
     ------
     ValueError
         Two results have one name.
     """
-    from lib.evidence import MIME_TYPE as EVIDENCE
-    from lib.expectations import MIME_TYPE as EXPECTATION
+    from lib.page.evidence import MIME_TYPE as EVIDENCE
+    from lib.page.expectations import MIME_TYPE as EXPECTATION
 
     outputs = [o for c in notebook["cells"] if c["cell_type"] == "code" for o in c["outputs"]]
     numbers: dict[str, Any] = {}
@@ -188,7 +189,7 @@ def _explain(problem: Exception, task: Task) -> str:
 
 def _prepare(task: Task) -> None:
     """Give the kernels of this worker one thread, and one GPU of several; keep the worker quiet."""
-    from lib.notebooks import KERNEL_ENVIRONMENT
+    from lib.page.notebooks import KERNEL_ENVIRONMENT
 
     # A claim that does not hold at a point is what the sweep wants to know, not a reason to stop.
     os.environ.update(KERNEL_ENVIRONMENT | {"SYMMETRY_STRICT": "0"})

@@ -1,0 +1,7 @@
+"""What a page of the book shows, and the checks behind it; no mathematics.
+
+``evidence``, ``expectations``, ``claims``   a claim's number beside its bound and its broken control
+``ledger``, ``seed_tables``   all claims on one page, also at other seeds
+``figures``, ``movies``   figures
+``parameters``, ``results``, ``notebooks``   parameter cells, stored numbers, execution
+"""

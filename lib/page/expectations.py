@@ -1,0 +1,107 @@
+"""Expectations: what a chapter says about its numbers beside the claims, checked where it is said.
+
+An ``assert`` that depends on chance stops a reader who changes a seed. :func:`expect` states the same as a sentence, a
+number, a relation and a bound; it raises where the book is built and tested, and elsewhere says what did not come out
+and goes on.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from lib.page.claims import RELATIONS
+from lib.page.evidence import ClaimFailed, as_values, is_strict, round_number, show
+
+MIME_TYPE = "application/vnd.symmetry-book.expectation+json"
+_WORST: dict[str, Callable[[np.ndarray], Any]] = {
+    "<": operator.methodcaller("max"),
+    "<=": operator.methodcaller("max"),
+    ">": operator.methodcaller("min"),
+    ">=": operator.methodcaller("min"),
+}
+
+
+def expect(what: str, measured: Any, relation: str, bound: float | tuple[float, float]) -> None:
+    """Show that numbers are what the text says, or raise; for a reader, show that they are not and go on.
+
+    Parameters
+    ----------
+    what
+        What is expected, in words: ``"training lowers the rank, end over start"``. One sentence per notebook.
+    measured
+        A number, or several; every one of them has to meet the bound.
+    relation
+        ``"<"``, ``"<="``, ``">"``, ``">="``, ``"=="``, or ``"within"``.
+    bound
+        A number; for ``"within"`` a pair, whose ends count as inside.
+
+    Raises
+    ------
+    ClaimFailed
+        A number misses the bound, in the tests and where the outputs of the book are made (see
+        :func:`lib.page.evidence.is_strict`).
+    ValueError
+        The relation is unknown, the bound does not fit it, or nothing real was measured.
+
+    Examples
+    --------
+    >>> expect("half of the draws are even", 0.49, "within", (0.45, 0.55))
+    """
+    if not isinstance(what, str) or not what.strip():
+        raise ValueError(f"what must be a sentence, got {what!r}")
+    if relation not in (*RELATIONS, "within"):
+        raise ValueError(f"relation must be one of {[*RELATIONS, 'within']}, got {relation!r}")
+    ends = as_values("bound", bound)
+    if ends.size != (2 if relation == "within" else 1) or not np.isfinite(ends).all() or (np.diff(ends) < 0).any():
+        need = "two finite numbers, the lower first" if relation == "within" else "one finite number"
+        raise ValueError(f"bound of {relation!r} must be {need}, got {bound!r}")
+    content = _record(what, as_values("measured", measured), relation, ends.tolist())
+    if not content["holds"] and is_strict():
+        raise ClaimFailed(f"not as expected: {_line(content)}")
+    sign = "as expected" if content["holds"] else "NOT as expected"
+    show({"text/plain": f"{sign}: {what}", "text/html": expectation_html(content), MIME_TYPE: content})
+
+
+def expectation_holds(content: dict[str, Any]) -> bool:
+    """Whether the numbers of a record meet its bound."""
+    return _meets(np.array([float(v) for v in content["worst"]]), content["relation"], content["bound"])
+
+
+def expectation_html(content: dict[str, Any]) -> str:
+    """Return the line of a record that a page shows."""
+    state, sign = ("met", "✓") if content["holds"] else ("missed", "✗ not as expected:")
+    return f"<div class='expectation expectation-{state}'>{sign} {escape(_line(content))}</div>"
+
+
+def _record(what: str, values: np.ndarray, relation: str, bound: list[float]) -> dict[str, Any]:
+    """Return the record: the values nearest to missing the bound (both ends for ``==`` and ``within``)."""
+    worst = [_WORST[relation](values)] if relation in _WORST else sorted({values.min(), values.max()})
+    holds = _meets(values, relation, bound)
+    numbers = [round_number(v, lambda x: _meets(np.array([x]), relation, bound)) for v in worst]
+    return {
+        "what": what,
+        "relation": relation,
+        "bound": bound,
+        "worst": numbers,
+        "count": int(values.size),
+        "holds": holds,
+    }
+
+
+def _meets(values: np.ndarray, relation: str, bound: list[float]) -> bool:
+    if relation == "within":
+        return bool(((values >= bound[0]) & (values <= bound[1])).all())
+    return bool(RELATIONS[relation](values, bound[0]).all()) and not np.isnan(values).any()
+
+
+def _line(content: dict[str, Any]) -> str:
+    sign = {"<=": "≤", ">=": "≥", "==": "=", "within": "in"}.get(content["relation"], content["relation"])
+    bound = "{:g}".format(*content["bound"]) if len(content["bound"]) == 1 else "[{:g}, {:g}]".format(*content["bound"])
+    shown = " … ".join(f"{float(v):.3g}" for v in content["worst"])
+    several = f" (the worst of {content['count']})" if content["count"] > 1 and len(content["worst"]) == 1 else ""
+    return f"{content['what']}: {shown}{several} {sign} {bound}"

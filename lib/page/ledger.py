@@ -1,0 +1,179 @@
+"""The ledger: which claims of the register are settled by the evidence stored in the notebooks.
+
+``python -m lib.page.ledger`` prints it; the book's ledger page is made from the same rows.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lib import ROOT
+from lib.page.claims import Claim, load_claims, load_finished_chapters
+from lib.page.evidence import MIME_TYPE, panel_html, record_holds
+from lib.page.expectations import MIME_TYPE as EXPECTATION
+from lib.page.expectations import expectation_holds, expectation_html
+from lib.page.seed_tables import OtherSeeds, read_other_seeds
+
+BOOK = ROOT / "book"
+RESULTS = BOOK.parent / "data" / "results"
+BoundDates = dict[tuple[str, str], tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Record:
+    """One stored piece of evidence, the chapter whose notebook holds it, and the panel that it shows."""
+
+    chapter: str
+    content: dict[str, Any]
+    commit: str | None
+    panel: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """One claim with all evidence for it, and how it fared at other seeds, if its chapter was run at some."""
+
+    claim: Claim
+    records: tuple[Record, ...]
+    others: OtherSeeds | None = None
+
+    @property
+    def state(self) -> str:
+        """Return ``"open"`` without evidence, ``"settled"`` if all evidence holds, else ``"failed"``."""
+        if not self.records:
+            return "open"
+        return "settled" if all(record_holds(self.claim, r.content) for r in self.records) else "failed"
+
+
+def read_records(path: Path) -> list[Record]:
+    """Return the evidence stored in one notebook, in the order of its cells."""
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    outputs = [output for cell in cells for output in cell.get("outputs", [])]
+    panels = [output["data"] for output in outputs if MIME_TYPE in output.get("data", {})]
+    commit = last_commit(path) if panels else None
+    return [Record(path.stem, data[MIME_TYPE], commit, "".join(data.get("text/html", ""))) for data in panels]
+
+
+def expectation_problems(path: Path) -> list[str]:
+    """Return a message per stored expectation that does not hold, or that shows something else than its record."""
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    found = [output.get("data", {}) for cell in cells for output in cell.get("outputs", [])]
+    messages = []
+    for data in (data for data in found if EXPECTATION in data):
+        content = data[EXPECTATION]
+        if content["holds"] is not True or not expectation_holds(content):
+            messages.append(f"{path.stem}: what is expected does not hold: {content['what']}")
+        elif "".join(data.get("text/html", "")) != expectation_html(content):
+            messages.append(f"{path.stem}: shows another number than its record: {content['what']}")
+    return messages
+
+
+def last_commit(path: Path) -> str | None:
+    """Return the short name of the last commit that changed a file, ``None`` without git or before the first."""
+    try:
+        return _git(["git", "log", "-1", "--format=%h", "--", path.name], path).strip() or None
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def bound_dates(register: Path) -> BoundDates:
+    """Return, for every claim and check, the commit and the day at which its relation or bound was last changed.
+
+    Read from the history of the register: what the bound is, and since when, can be compared with the day of a run.
+    Without git, or in a checkout without history, the result is empty.
+    """
+    log = ["git", "log", "--format=%h %ad", "--date=short", "--", register.name]
+    found: BoundDates = {}
+    try:
+        history = [line.split() for line in _git(log, register).splitlines()]
+        later = {(c.id, n): (k.relation, k.bound) for c in load_claims(register).values() for n, k in c.checks.items()}
+        for commit, date in history:  # from the newest back: a bound stands since the oldest version that has it
+            content = yaml.load(_git(["git", "show", f"{commit}:./{register.name}"], register), yaml.CSafeLoader)
+            bounds = {
+                (row["id"], name): (check["relation"], float(check["bound"]))
+                for row in content["claims"]
+                for name, check in (row.get("checks") or {}).items()
+            }
+            later = {key: bound for key, bound in later.items() if bounds.get(key) == bound}
+            found |= dict.fromkeys(later, (commit, date))
+    except (OSError, subprocess.CalledProcessError):
+        return {}
+    return found
+
+
+def _git(command: list[str], path: Path) -> str:
+    return subprocess.run(command, cwd=path.parent, capture_output=True, text=True, check=True).stdout
+
+
+def collect(notebooks: Iterable[Path], claims: dict[str, Claim], results: Path | None = None) -> list[Row]:
+    """Return one row per claim, in the register's order, with the evidence found in the notebooks.
+
+    ``results`` is the folder of stored results, in which ``CHAPTER/seeds.parquet`` has a row per other seed.
+
+    Raises
+    ------
+    ValueError
+        A notebook holds evidence for a claim that is not in the register.
+    """
+    found: dict[str, list[Record]] = {name: [] for name in claims}
+    for path in notebooks:
+        for record in read_records(path):
+            name = record.content.get("id")
+            if name not in found:
+                raise ValueError(f"{path.name} holds evidence for {name!r}, which is not in the register of claims")
+            found[name].append(record)
+    others = {} if results is None else read_other_seeds(results, claims)
+    return [Row(claim, tuple(found[name]), others.get(name)) for name, claim in claims.items()]
+
+
+def problems(rows: Sequence[Row], finished: Iterable[str]) -> list[str]:
+    """Return one message per claim that breaks the promise of its chapter: failed anywhere, or open where finished."""
+    chapters = set(finished)
+    messages = [f"claim {row.claim.id} is failed: refresh its chapter" for row in rows if row.state == "failed"]
+    for row in (row for row in rows if row.state == "settled"):
+        for record in row.records:
+            if record.panel != panel_html(row.claim, record.content):
+                messages.append(f"claim {row.claim.id}: the panel in {record.chapter} is not that of its record")
+    for row in rows:
+        if row.state == "open" and row.claim.chapter in chapters:
+            messages.append(f"claim {row.claim.id} is open, but its chapter {row.claim.chapter} is listed as finished")
+    known = {row.claim.chapter for row in rows}
+    return messages + [f"finished chapter {name} has no claims" for name in sorted(chapters - known)]
+
+
+def count_line(rows: Sequence[Row]) -> str:
+    """Return the counts in words, as ``"60 claims: 10 settled, 50 open, 0 failed"``."""
+    states = Counter(row.state for row in rows)
+    return f"{len(rows)} claims: " + ", ".join(f"{states[s]} {s}" for s in ("settled", "open", "failed"))
+
+
+def main() -> int:
+    """Print the ledger (with "held at k of n other seeds"); return 1 if a claim breaks the promise of its chapter."""
+    try:
+        notebooks = sorted(BOOK.glob("*.ipynb"))
+        rows = collect(notebooks, load_claims(), RESULTS)
+        broken = problems(rows, load_finished_chapters())
+        broken += [message for path in notebooks for message in expectation_problems(path)]
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 1
+    for row in rows:
+        others = f"{row.others.held:3}/{row.others.count}" if row.others else "     –"
+        print(f"{row.claim.id:5} {row.state:8}{others}  {row.claim.title}")
+    print(count_line(rows))
+    for message in broken:
+        print(message, file=sys.stderr)
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,232 @@
+"""Execute the book's notebooks and store their outputs, so that the same code gives the same file.
+
+``python -m lib.page.notebooks execute`` refreshes all chapters, ``python -m lib.page.notebooks execute NAME...`` some.
+A notebook is replaced only after all its cells have run without error, without a warning and without naming a path of
+the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from lib import ROOT
+from lib.page.claims import load_claims
+from lib.page.evidence import MIME_TYPE, panel_html
+
+BOOK = ROOT / "book"
+# What every kernel of the project runs with, here and under nbval (conftest.py): nothing random, no progress bars, and
+# one thread, for sums in one order.
+KERNEL_ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "PYTHONHASHSEED": "0",
+    "TQDM_DISABLE": "1",
+    "SOURCE_DATE_EPOCH": "0",
+    "PYTHONPATH": str(BOOK.parent),
+}
+# Where outputs are made or compared, a claim or an expectation that does not hold is an error.
+STRICT = {"SYMMETRY_STRICT": "1"}
+_KERNELSPEC = {"display_name": "Python 3", "language": "python", "name": "python3"}
+_CELL_METADATA = ("tags", "mystnb")
+
+
+class NotebookFailed(RuntimeError):
+    """A notebook could not be executed, or its outputs may not be stored."""
+
+
+def find_notebooks(names: list[str], book: Path = BOOK) -> list[Path]:
+    """Return the paths of the named notebooks of the book, of all if no name is given.
+
+    Raises
+    ------
+    ValueError
+        A name is not that of a notebook; the message lists the names.
+    """
+    known = {path.stem: path for path in sorted(book.glob("*.ipynb"))}
+    wanted = [Path(name).stem for name in names] or list(known)
+    for name in wanted:
+        if name not in known:
+            raise ValueError(f"name must be one of {list(known)}, got {name!r}")
+    return [known[name] for name in wanted]
+
+
+def execute(path: Path, timeout: int = 600) -> bool:
+    """Run one notebook and store its outputs.
+
+    Parameters
+    ----------
+    path
+        The notebook.
+    timeout
+        Seconds allowed per cell.
+
+    Returns
+    -------
+    bool
+        Whether the file changed.
+
+    Raises
+    ------
+    NotebookFailed
+        It cannot be read, a cell fails or takes too long, writes to stderr or shows a path of this machine.
+    """
+    import nbformat
+
+    stored_text, stored = _read(path)
+    notebook = _run(path, copy.deepcopy(stored), timeout)
+    for number, (cell, old) in enumerate(zip(notebook.cells, stored.cells, strict=True), start=1):
+        _tidy_cell(cell, number)
+        if cell.cell_type == "code":
+            _refuse(path, number, cell.outputs)
+            if _comparable(cell.outputs) == _comparable(old.outputs):
+                cell.outputs = old.outputs
+    notebook.metadata = {"kernelspec": _KERNELSPEC, "language_info": {"name": "python"}}
+    notebook.nbformat, notebook.nbformat_minor = 4, 5
+    text = nbformat.writes(notebook).rstrip() + "\n"
+    if text == stored_text:
+        return False
+    _replace(path, text)
+    return True
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m lib.page.notebooks", description="The stored outputs of the book.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    command = commands.add_parser("execute", help="run notebooks and store their outputs")
+    command.add_argument("names", nargs="*", metavar="NAME", help="a chapter, as haar_projections (default: all)")
+    command.add_argument("--timeout", type=int, default=600, metavar="S", help="seconds per cell (default: 600)")
+    options = parser.parse_args(arguments)
+    try:
+        paths = find_notebooks(options.names)
+    except ValueError as error:
+        parser.error(str(error))
+    failures = 0
+    for path in paths:
+        try:
+            print(f"{path.name}: {'updated' if execute(path, options.timeout) else 'unchanged'}", flush=True)
+        except NotebookFailed as error:
+            failures += 1
+            print(f"{path.name}: not stored: {error}", file=sys.stderr, flush=True)
+    return 1 if failures else 0
+
+
+def _read(path: Path) -> tuple[str, Any]:
+    import nbformat
+
+    try:
+        text = path.read_text(encoding="utf-8")
+        notebook = nbformat.reads(text, as_version=4)
+        nbformat.validate(notebook)
+    except (OSError, ValueError, KeyError, AttributeError, nbformat.ValidationError) as error:
+        raise NotebookFailed(f"it is not a readable notebook ({_first_line(error)})") from None
+    return text, notebook
+
+
+def _run(path: Path, notebook: Any, timeout: int) -> Any:
+    from nbclient import NotebookClient
+    from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+
+    os.environ.update(KERNEL_ENVIRONMENT | STRICT)
+    client = NotebookClient(
+        notebook,
+        kernel_manager_class=own_kernel_manager(),
+        timeout=timeout,
+        record_timing=False,
+        coalesce_streams=True,
+        resources={"metadata": {"path": str(path.parent)}},
+    )
+    try:
+        return client.execute()
+    except CellExecutionError as error:
+        raise NotebookFailed(f"{_where(notebook)} raised {error.ename}: {_first_line(error.evalue)}") from None
+    except CellTimeoutError:
+        raise NotebookFailed(f"{_where(notebook)} took more than {timeout} s") from None
+    except DeadKernelError:
+        raise NotebookFailed(f"the kernel died in {_where(notebook)}") from None
+
+
+def own_kernel_manager() -> type:
+    """Return a kernel manager that starts kernels of the running interpreter, whatever the machine has installed."""
+    from ipykernel.kernelspec import get_kernel_dict
+    from jupyter_client.kernelspec import KernelSpec
+    from jupyter_client.manager import AsyncKernelManager
+
+    class OwnKernelManager(AsyncKernelManager):
+        @property
+        def kernel_spec(self) -> KernelSpec:
+            return KernelSpec(**get_kernel_dict())
+
+        async def _async_pre_start_kernel(self, **options: Any) -> Any:
+            # What cells write reaches the notebook by messages; the process itself has nothing to tell the terminal.
+            return await super()._async_pre_start_kernel(**{"stderr": subprocess.DEVNULL} | options)
+
+    return OwnKernelManager
+
+
+def _where(notebook: Any) -> str:
+    """Return the place where an execution stopped: the last cell that began."""
+    begun = [n for n, c in enumerate(notebook.cells, start=1) if c.cell_type == "code" and c.execution_count]
+    failed = [n for n in begun if any(o.output_type == "error" for o in notebook.cells[n - 1].outputs)]
+    return f"cell {(failed or begun or [1])[-1]}"
+
+
+def _first_line(error: object) -> str:
+    return (str(error).strip().splitlines() or [""])[0]
+
+
+def _tidy_cell(cell: Any, number: int) -> None:
+    cell.id = f"cell-{number:03d}"
+    cell.metadata = {key: cell.metadata[key] for key in _CELL_METADATA if key in cell.metadata}
+
+
+def _refuse(path: Path, number: int, outputs: list[Any]) -> None:
+    """Raise if outputs hold what must not be stored."""
+    if any(output.get("name") == "stderr" for output in outputs):
+        text = "".join(output.get("text", "") for output in outputs if output.get("name") == "stderr")
+        raise NotebookFailed(f"cell {number} wrote to stderr: {_first_line(text)}")
+    text = json.dumps(outputs)
+    places = {str(path.parent.parent), str(Path.home()), sys.prefix, tempfile.gettempdir()} - {os.sep}
+    for place in (*(f"{place}{os.sep}" for place in places), "site-packages" + os.sep, "/ipykernel_"):
+        if place in text:
+            raise NotebookFailed(f"cell {number} shows a path of this machine ({place})")
+
+
+def _comparable(outputs: list[Any]) -> Any:
+    """Return outputs without the run time that an evidence panel states; a panel is kept if it is not its record's."""
+    result, claims = copy.deepcopy(outputs), load_claims()
+    for output in result:
+        data = output.get("data", {})
+        if MIME_TYPE in data:
+            record, panel = data[MIME_TYPE], "".join(data.pop("text/html", ""))
+            claim = claims.get(record["id"])
+            known = claim is not None and claim.checks.keys() == record.get("measured", {}).keys()  # not of old checks
+            if claim is not None and not (known and panel == panel_html(claim, record)):
+                data["text/html"] = panel
+            data[MIME_TYPE].pop("seconds", None)
+        output.pop("execution_count", None)
+    return result
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(temporary, path.stat().st_mode)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,134 @@
+"""Results of a notebook that are worth keeping: named numbers, arrays and tables, and how a chapter reads them back.
+
+:func:`record` puts them into the notebook's outputs, ``python -m lib.sweep`` collects them over many runs of the
+notebook and stores them as one Parquet table with its provenance, and :func:`stored` reads that. Evidence for a claim
+is recorded by :func:`lib.page.evidence.settle`.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lib import ROOT
+from lib.page.evidence import show
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MIME_TYPE = "application/vnd.symmetry-book.result+json"
+FOLDER = ROOT / "data" / "results"
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+def record(name: str, value: Any) -> None:
+    """Store a number, an array or a table in the output of the notebook's cell, under a name.
+
+    ``python -m lib.sweep collect`` makes a column of it, with one entry per run: a number or a (nested) list. A table
+    becomes a column ``name.column`` for each of its columns. Outside a notebook nothing happens beyond the checks.
+
+    Parameters
+    ----------
+    name
+        Small letters, digits and underscores, as ``"mmd_error"``.
+    value
+        A real number, a tensor, array or sequence of real numbers, or a pandas DataFrame of numbers and texts.
+
+    Raises
+    ------
+    ValueError
+        The name has another form, or the value is none of these.
+
+    Examples
+    --------
+    >>> record("slope", -0.5)
+    >>> record("errors", np.zeros((4, 200)))
+    """
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ValueError(f"name must be small letters, digits and underscores, got {name!r}")
+    columns = {f"{name}.{key}": value[key] for key in value} if hasattr(value, "columns") else {name: value}
+    if not columns:
+        raise ValueError(f"value of {name!r} must not be a table without columns")
+    for key, column in columns.items():
+        content = {"name": key, "value": _encode(key, column)}
+        show({"text/plain": f"recorded: {key}{_shape(content['value'])}", MIME_TYPE: content})
+
+
+def decode(value: Any) -> Any:
+    """Return what :func:`record` stored: a float, or an array (of dtype object for texts)."""
+    if not isinstance(value, dict):
+        return float(value)
+    if value["dtype"] == "text":
+        return np.array(value["data"], dtype=object)
+    return np.frombuffer(base64.b64decode(value["data"]), value["dtype"]).reshape(value["shape"])
+
+
+def stored(name: str, folder: Path = FOLDER) -> pd.DataFrame:
+    """Return a stored table, one row per run of a notebook; ``attrs`` says how it was made.
+
+    Parameters
+    ----------
+    name
+        ``CHAPTER/RUN``, as in ``data/results/CHAPTER/RUN.parquet``.
+    folder
+        Where the results are.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Arrays are NumPy arrays again, of their own shape. ``attrs`` holds the commit, date, specification, device,
+        versions, points and seconds.
+
+    Raises
+    ------
+    ValueError
+        There is no such table; the message lists those that there are.
+    """
+    import pandas as pd
+
+    path = folder / f"{name}.parquet"
+    if not path.is_file():
+        known = sorted(str(p.relative_to(folder).with_suffix("")) for p in folder.glob("*/*.parquet"))
+        raise ValueError(f"name must be one of {known}, got {name!r}")
+    frame = pd.read_parquet(path)
+    for column in frame.select_dtypes(object):
+        frame[column] = [_array(cell) if isinstance(cell, np.ndarray) else cell for cell in frame[column]]
+    return frame
+
+
+def _array(cell: np.ndarray) -> np.ndarray:
+    """Return nested arrays of arrays, as Parquet has them, as one array; ragged ones and texts stay as they are."""
+    if cell.dtype != object or not len(cell) or not isinstance(cell[0], np.ndarray):
+        return cell
+    rows = [_array(row) for row in cell]
+    return np.stack(rows) if len({row.shape for row in rows}) == 1 else cell
+
+
+def _encode(name: str, value: Any) -> Any:
+    """Return a value as JSON: a number (infinities and NaN as texts), or dtype, shape and bytes of an array."""
+    value = value.detach().cpu().numpy() if hasattr(value, "detach") else value
+    if isinstance(value, str) or value is None:
+        raise ValueError(f"value of {name!r} must be real numbers, got {value!r}")
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        raise ValueError(f"value of {name!r} must have one length in every row") from None
+    if array.dtype.kind in "OUT" and array.ndim == 1 and all(isinstance(text, str) for text in value):
+        return {"dtype": "text", "shape": list(array.shape), "data": array.tolist()}
+    if array.dtype.kind not in "fiub":
+        raise ValueError(f"value of {name!r} must be real numbers, got {str(value)[:80]!r}")
+    if array.ndim == 0:
+        number = float(array)
+        return number if math.isfinite(number) else str(number)
+    little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+    data = base64.b64encode(little.tobytes()).decode()
+    return {"dtype": array.dtype.name, "shape": list(array.shape), "data": data}
+
+
+def _shape(value: Any) -> str:
+    return f" ({' × '.join(map(str, value['shape']))})" if isinstance(value, dict) else ""

@@ -1,0 +1,200 @@
+"""The Fourier transform on finite groups, its inverse, and the norms and ranks of Fourier coefficients.
+
+Coefficients are *blocks*: for every dimension d that occurs, in ascending order, one complex tensor of shape
+``(..., n_d, d, d)`` that holds the n_d irreducible representations of that dimension. Products, adjoints and singular
+values are taken block by block, for all representations of a dimension at once. Everything is differentiable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from lib.checks import check_float, check_tensor
+from lib.symmetry.groups import FiniteGroup
+from lib.symmetry.irreps import Irreducibles
+
+_DTYPES = (torch.float32, torch.float64, torch.complex64, torch.complex128)
+
+
+class GroupFourier:
+    """The Fourier transform f̂(ρ) = Σ_u f(u) ρ(u) of functions on a finite group, not normalised, and its inverse.
+
+    On a group A ⋊ H it is a fast Fourier transform over A, a permutation of the values, and a small transform over the
+    stabiliser of each character: |G|·(log |A| + |H|) operations instead of |G|² (see
+    :class:`lib.symmetry.irreps.Family`).
+
+    Parameters
+    ----------
+    group
+        The group, as in :class:`~lib.symmetry.irreps.Irreducibles`.
+    seed
+        Seed of the random elements that the representations are found with.
+
+    Attributes
+    ----------
+    dims, counts : tuple of int
+        The dimensions d of the irreducible representations, and how many n_d there are of each.
+    irreducibles : Irreducibles
+        The representations themselves.
+    """
+
+    def __init__(self, group: FiniteGroup, seed: int = 0) -> None:
+        self.irreducibles = Irreducibles(group, seed)
+        self.group, self.order = group, group.order
+        self.dims, self.counts = self.irreducibles.dims, self.irreducibles.counts
+        H = self.irreducibles.complement.order
+        families = self.irreducibles.families
+        places = [(F.characters[:, :, None, None] * H + F.source).flatten() for F in families]
+        self._gather = torch.cat(places)
+        self._scatter = self._gather.argsort()
+
+    def forward(self, f: Tensor) -> tuple[Tensor, ...]:
+        """Return f̂(ρ) = Σ_u f(u) ρ(u), shape ``(..., n_d, d, d)`` per dimension d.
+
+        Parameters
+        ----------
+        f
+            Values in the order of ``group.index``, real or complex, shape ``(..., |G|)``.
+        """
+        if check_tensor("f", f, (self.order,), inexact=True).dtype not in _DTYPES:
+            raise TypeError(f"f must be of single or double precision, got {f.dtype}")
+        parts = self.irreducibles
+        values = f.unflatten(-1, (*parts.moduli, parts.complement.order))
+        values = torch.fft.ifftn(values, dim=self._axes(), norm="forward").flatten(-len(parts.moduli) - 1)
+        values = values.index_select(-1, self._gather.to(f.device))
+        stacks: dict[int, list[Tensor]] = {d: [] for d in self.dims}
+        pieces = values.split([F.characters.numel() * F.place.shape[1] * F.source.shape[2] for F in parts.families], -1)
+        for family, piece in zip(parts.families, pieces, strict=True):
+            piece = piece.unflatten(-1, (*family.characters.shape, *family.source.shape[1:]))
+            for sigma in family.little:
+                block = torch.einsum("...kijs,qsab->...kqiajb", piece, sigma.to(values))
+                block = block.flatten(-2).flatten(-3, -2).flatten(-4, -3)
+                stacks[block.shape[-1]].append(block)
+        return tuple(torch.cat(stack, dim=-3) for stack in stacks.values())
+
+    def inverse(self, blocks: Sequence[Tensor]) -> Tensor:
+        """Return f(u) = (1/|G|) Σ_ρ d_ρ tr(f̂(ρ) ρ(u)*), complex, shape ``(..., |G|)``; take ``.real`` of real f.
+
+        Parameters
+        ----------
+        blocks
+            Coefficients as :meth:`forward` returns them.
+
+        Raises
+        ------
+        ValueError
+            Another number of tensors, or another shape.
+        """
+        self.check_blocks("blocks", blocks)
+        parts = self.irreducibles
+        rest = dict(zip(self.dims, blocks, strict=True))
+        pieces = []
+        for family in parts.families:
+            (K, m), s = family.characters.shape, family.source.shape[2]
+            piece: Tensor | float = 0.0
+            for sigma in family.little:
+                q, d = len(sigma), m * sigma.shape[-1]
+                block, rest[d] = rest[d].tensor_split([K * q], dim=-3)
+                block = block.unflatten(-1, (m, -1)).unflatten(-3, (m, -1)).unflatten(-5, (K, q))
+                piece = piece + torch.einsum("...kqiajb,qsab->...kijs", block, sigma.conj().to(block)) * (d / m / s)
+            pieces.append(piece.flatten(-4))
+        values = torch.cat(pieces, dim=-1).index_select(-1, self._scatter.to(blocks[0].device))
+        values = values.unflatten(-1, (*parts.moduli, parts.complement.order))
+        return torch.fft.fftn(values, dim=self._axes(), norm="forward").flatten(-len(parts.moduli) - 1)
+
+    def convolve(self, h: Tensor, w: Tensor) -> Tensor:
+        """Return (h∗w)(u) = Σ_v h(uv⁻¹) w(v) through the convolution theorem (h∗w)^(ρ) = ĥ(ρ)ŵ(ρ).
+
+        Real if both functions are; batch axes broadcast.
+        """
+        out = self.inverse([a @ b for a, b in zip(self.forward(h), self.forward(w), strict=True)])
+        return out if h.is_complex() or w.is_complex() else out.real
+
+    def check_blocks(self, name: str, blocks: Sequence[Tensor]) -> None:
+        """Raise ``ValueError`` or ``TypeError`` unless ``blocks`` are coefficients on this group."""
+        _check_square(name, blocks)
+        if len(blocks) != len(self.dims):
+            raise ValueError(f"{name} must hold one tensor for each dimension {self.dims}, got {len(blocks)}")
+        for d, count, block in zip(self.dims, self.counts, blocks, strict=True):
+            if not check_tensor(f"{name} of dimension {d}", block, (count, d, d), inexact=True).is_complex():
+                raise TypeError(f"{name} must be complex, got {block.dtype} in dimension {d}")
+
+    def _axes(self) -> tuple[int, ...]:
+        r = len(self.irreducibles.moduli)
+        return tuple(range(-r - 1, -1))
+
+
+def spectrum(blocks: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """Return the singular values of all blocks, and their weights d_ρ.
+
+    Returns
+    -------
+    tuple of Tensor
+        Singular values, shape ``(..., Σ n_d d)``, and weights, shape ``(Σ n_d d,)``. Each value counted d_ρ times, they
+        are the singular values of the matrix of the convolution with f.
+    """
+    _check_square("blocks", blocks)
+    values, weights = [], []
+    for block in blocks:
+        d = block.shape[-1]
+        # svdvals of numbers has no derivative worth the name at zero, abs has the right one
+        value = block[..., 0].abs() if d == 1 else torch.linalg.svdvals(block)
+        values.append(value.flatten(-2))
+        weights.append(torch.full(values[-1].shape[-1:], float(d), dtype=value.dtype, device=value.device))
+    return torch.cat(values, -1), torch.cat(weights)
+
+
+def schatten_norm(blocks: Sequence[Tensor], p: float) -> Tensor:
+    """Return ‖f̂‖_p^{(S)} = (Σ_ρ d_ρ Σ_i σ_i(f̂(ρ))^p)^{1/p}, shape ``(...)``.
+
+    A norm for p ≥ 1, a quasi-norm for p < 1, where it is differentiable only if all singular values are positive.
+    Lawrence, Georgiev, Dienes, Kiani 2022, section 4.
+
+    Parameters
+    ----------
+    blocks
+        Coefficients, shape ``(..., n_d, d, d)`` per dimension.
+    p
+        The exponent, from 1e-3 to 1e3.
+    """
+    check_float("p", p, minimum=1e-3, maximum=1e3)
+    values, weights = spectrum(blocks)
+    return (weights * values**p).sum(-1) ** (1 / p)
+
+
+def fourier_rank(blocks: Sequence[Tensor], tolerance: float = 1e-10) -> Tensor:
+    """Return Σ_ρ d_ρ rank f̂(ρ), counting singular values above ``tolerance`` times the largest; ``int64``, ``(...)``.
+
+    This is the rank of the matrix of the convolution with f (Meshulam 1992).
+    """
+    check_float("tolerance", tolerance, minimum=0.0, maximum=1.0)
+    values, weights = spectrum(blocks)
+    return (weights * (values > tolerance * values.amax(-1, keepdim=True))).sum(-1).round().long()
+
+
+def effective_rank(blocks: Sequence[Tensor]) -> Tensor:
+    """Return the exponential of the entropy of the singular values, shape ``(...)``; NaN for f = 0.
+
+    With each singular value counted d_ρ times and all divided by their sum to give q, it is exp(−Σ q log q), between 1
+    and |G| (Roy, Vetterli 2007). It is |G| for a point mass and never exceeds :func:`fourier_rank`.
+    """
+    values, weights = spectrum(blocks)
+    shares = values / (weights * values).sum(-1, keepdim=True)
+    return (-(weights * torch.xlogy(shares, shares)).sum(-1)).exp()
+
+
+def _check_square(name: str, blocks: Sequence[Tensor]) -> None:
+    if isinstance(blocks, Tensor) or not isinstance(blocks, Sequence):
+        raise TypeError(f"{name} must be a sequence of tensors, one for each dimension, got {type(blocks).__name__}")
+    if not len(blocks):
+        raise ValueError(f"{name} must hold at least one tensor, got none")
+    for block in blocks:
+        check_tensor(name, block, (None, None, None), inexact=True)
+        if block.shape[-1] != block.shape[-2]:
+            raise ValueError(f"{name} must hold square matrices, got shape {tuple(block.shape)}")
+    kinds = {(tuple(block.shape[:-3]), block.dtype) for block in blocks}
+    if len(kinds) > 1:
+        raise ValueError(f"{name} must agree in batch axes and dtype, got {sorted(map(str, kinds))}")

@@ -1,0 +1,211 @@
+"""Finite groups given by generators, and two semidirect products that the chapter on Fourier space needs.
+
+Generators may be permutations or unitary matrices. A finite matrix group permutes the images of the coordinate vectors,
+and faithfully so, since those span the space: hence every group here is stored as a group of permutations.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from lib.checks import check_float, check_int, check_tensor
+from lib.symmetry.actions import translations
+from lib.symmetry.groups import Cyclic, FiniteGroup, Quaternion, SemidirectProduct
+from lib.symmetry.representations import MatrixRepresentation
+
+CLOSURE_LIMIT = 4096  # elements of a group given by generators, unless the caller allows more
+
+
+class GeneratedGroup(FiniteGroup):
+    """The group that given permutations generate; an element lists the images of 0 … n − 1.
+
+    Products compose right to left. Elements are numbered in lexicographic order, so that number 0 is the identity.
+
+    Parameters
+    ----------
+    permutations
+        The generators, ``int64`` of shape ``(r, n)``, r ≥ 1.
+    name
+        Name of the group; groups with equal names count as equal.
+    limit
+        Largest order allowed.
+
+    Raises
+    ------
+    TypeError
+        The generators are no ``int64`` tensor.
+    ValueError
+        A generator is no permutation, there is none, or the group has more than ``limit`` elements.
+    """
+
+    def __init__(self, permutations: Tensor, name: str, limit: int = CLOSURE_LIMIT) -> None:
+        _check_permutations(permutations)
+        check_int("limit", limit)
+        self.degree, self.name = permutations.shape[-1], name
+        self.element_shape = (self.degree,)
+        self._generators = permutations.clone()
+        self._weights = torch.randint(2**62, (self.degree,), generator=torch.Generator().manual_seed(0))
+        self._table = self._close(limit)
+        self.order = len(self._table)
+        self._codes, self._numbers = self._code(self._table).sort()
+
+    def _code(self, a: Tensor) -> Tensor:
+        """Return a 64-bit fingerprint, a random linear form modulo 2^64."""
+        return (a * self._weights.to(a.device)).sum(-1)
+
+    def _close(self, limit: int) -> Tensor:
+        """Return all products of generators, found breadth first, in lexicographic order."""
+        known = frontier = self.identity()[None]
+        while len(frontier):
+            products = torch.cat([frontier[:, s] for s in self._generators]).unique(dim=0)
+            frontier = products[~torch.isin(self._code(products), self._code(known))]
+            known = torch.cat([known, frontier])
+            if len(known) > limit:
+                raise ValueError(
+                    f"permutations must generate a group of at most limit = {limit} elements, "
+                    f"got {len(known)} before {self.name} closed"
+                )
+        return known.unique(dim=0)
+
+    def identity(self) -> Tensor:
+        """Return ``(0, 1, …, n − 1)``."""
+        return torch.arange(self.degree)
+
+    def multiply(self, a: Tensor, b: Tensor) -> Tensor:
+        """Return the product, ``(ab)(i) = a(b(i))``."""
+        a, b = torch.broadcast_tensors(a, b)
+        return torch.gather(a, -1, b)
+
+    def inverse(self, a: Tensor) -> Tensor:
+        """Return the inverse permutation."""
+        return torch.argsort(a, dim=-1)
+
+    def element(self, index: Tensor) -> Tensor:
+        """Return the permutations with the given numbers."""
+        return self._table.to(index.device)[index]
+
+    def index(self, a: Tensor) -> Tensor:
+        """Return the numbers of permutations in the group."""
+        place = torch.searchsorted(self._codes.to(a.device), self._code(a)).clamp(max=self.order - 1)
+        return self._numbers.to(a.device)[place]
+
+    def generators(self) -> Tensor:
+        """Return the generators, as given."""
+        return self._generators.clone()
+
+
+def generated_by_matrices(
+    matrices: Tensor, name: str, limit: int = CLOSURE_LIMIT, tolerance: float = 1e-6
+) -> MatrixRepresentation:
+    """Return the finite group that unitary matrices generate, as a representation on R^n or C^n.
+
+    The group itself, in the attribute ``group``, permutes the images of the coordinate vectors.
+
+    Parameters
+    ----------
+    matrices
+        The generators, shape ``(r, n, n)``, float64 or complex128.
+    name
+        Name of the group.
+    limit
+        Largest order allowed. A larger or infinite group is recognised because an orbit does not close.
+    tolerance
+        Images of a vector that are closer than this count as equal.
+
+    Raises
+    ------
+    TypeError
+        The matrices are of another dtype.
+    ValueError
+        They have another shape or are not unitary (tolerance 1e-8), or they generate more than ``limit`` elements.
+    """
+    check_tensor("matrices", matrices, (None, None), inexact=True)
+    if matrices.dtype not in (torch.float64, torch.complex128):
+        raise TypeError(f"matrices must be of dtype torch.float64 or torch.complex128, got {matrices.dtype}")
+    n = matrices.shape[-1]
+    if matrices.ndim != 3 or matrices.shape[1] != n or not len(matrices):
+        raise ValueError(f"matrices must have shape (r, n, n) with r ≥ 1, got {tuple(matrices.shape)}")
+    one = torch.eye(n, dtype=matrices.dtype)
+    defect = float((matrices @ matrices.mH - one).abs().max())
+    if defect > 1e-8:
+        raise ValueError(f"matrices must be unitary, got max |MM* − 1| = {defect:.1e}")
+    check_int("limit", limit)
+    check_float("tolerance", tolerance, minimum=1e-12, maximum=1e-2)
+    points = one[:0]
+    for vector in one:
+        points = _add_orbit(points, vector, matrices, limit, tolerance)
+    moved = torch.einsum("rij,pj->rpi", matrices, points)
+    permutations = torch.stack([_distances(m, points).argmin(-1) for m in moved])
+    group = GeneratedGroup(permutations, name, limit)
+    places = _distances(one, points).argmin(-1)
+    name = f"{'C' if one.is_complex() else 'R'}^{n}"
+    return MatrixRepresentation(group, n, lambda g: points.to(g.device)[g[..., places.to(g.device)]].mT, name)
+
+
+def frobenius(p: int, q: int) -> SemidirectProduct:
+    """Return the Frobenius group C_p ⋊ C_q of order pq: a generator of C_q multiplies residues by an m of order q.
+
+    Raises
+    ------
+    ValueError
+        p is no prime, or q does not divide p − 1.
+    """
+    check_int("p", p, minimum=3, maximum=10_000)
+    check_int("q", q, minimum=2, maximum=p - 1)
+    if any(p % k == 0 for k in range(2, int(p**0.5) + 1)):
+        raise ValueError(f"p must be a prime, got {p}")
+    if (p - 1) % q:
+        raise ValueError(f"q must divide p - 1 = {p - 1}, got {q}")
+    m = next(m for m in range(2, p) if pow(m, q, p) == 1 and all(pow(m, k, p) != 1 for k in range(1, q)))
+    powers = torch.tensor([pow(m, k, p) for k in range(q)])
+    return SemidirectProduct(Cyclic(p), Cyclic(q), lambda h, n: powers.to(h.device)[h] * n % p, f"F{p * q}")
+
+
+def quaternions_on_plane() -> SemidirectProduct:
+    """Return (C5×C5) ⋊ Q8 of order 200: Q8 acts on the plane over the field of five elements, freely away from 0."""
+    a, x = torch.tensor([[2, 0], [0, 3]]), torch.tensor([[0, -1], [1, 0]])
+    table = [torch.eye(2, dtype=torch.int64)]
+    for _ in range(3):
+        table.append(table[-1] @ a % 5)
+    matrices = torch.stack([power @ flip % 5 for power in table for flip in (table[0], x)])
+    H, N = Quaternion(8), translations(5)
+
+    def action(h: Tensor, n: Tensor) -> Tensor:
+        return (matrices.to(h.device)[H.index(h)] @ n[..., None])[..., 0] % 5
+
+    return SemidirectProduct(N, H, action, "(C5×C5)⋊Q8")
+
+
+def _add_orbit(points: Tensor, vector: Tensor, matrices: Tensor, limit: int, tolerance: float) -> Tensor:
+    """Return the points together with the orbit of a vector under the group that the matrices generate."""
+    if len(points) and float(_distances(vector[None], points).min()) < tolerance:
+        return points
+    orbit = frontier = vector[None]
+    while len(frontier):
+        moved = torch.einsum("rij,pj->rpi", matrices, frontier).flatten(0, 1)
+        moved = moved[_distances(moved, orbit).min(-1).values >= tolerance]
+        close = _distances(moved, moved) < tolerance
+        frontier = moved[~close.tril(-1).any(-1)]  # of several equal images the first
+        orbit = torch.cat([orbit, frontier])
+        if len(orbit) > limit:
+            raise ValueError(
+                f"matrices must generate a group of at most limit = {limit} elements, "
+                f"got an orbit of {len(orbit)} vectors that had not closed"
+            )
+    return torch.cat([points, orbit])
+
+
+def _distances(x: Tensor, y: Tensor) -> Tensor:
+    """Return the largest coordinate differences, shape ``(len(x), len(y))``."""
+    return (x[:, None] - y[None]).abs().amax(-1)
+
+
+def _check_permutations(permutations: Tensor) -> None:
+    check_tensor("permutations", permutations, (None,))
+    if permutations.dtype != torch.int64:
+        raise TypeError(f"permutations must be of dtype torch.int64, got {permutations.dtype}")
+    if permutations.ndim != 2 or not permutations.numel():
+        raise ValueError(f"permutations must have shape (r, n) with r, n ≥ 1, got {tuple(permutations.shape)}")
+    if not torch.equal(permutations.sort(-1).values, torch.arange(permutations.shape[-1]).expand_as(permutations)):
+        raise ValueError(f"permutations must list every number from 0 to {permutations.shape[-1] - 1} once in each row")

@@ -1,0 +1,142 @@
+"""Convolution of functions on a group A ⋊ H with A abelian: an FFT over A and a sum over the cosets of A.
+
+With u = (a, p), v = (b, q) and r = p q⁻¹ the definition ``(h∗w)(u) = Σ_v h(uv⁻¹) w(v)`` reads
+
+    (h∗w)(a, p) = Σ_r Σ_b h(a − φ_r(b), r) w(b, r⁻¹p),
+
+for every r an ordinary convolution over A. Over the characters χ of A it is a small product of matrices,
+``(h∗w)^(χ, p) = Σ_r ĥ(χ, r) ŵ(χ∘φ_r, r⁻¹p)``, so that the cost is |G| log |A| + |G| |H| instead of |G|², and nothing of
+size |G|² is ever stored.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from lib.checks import check_instance, check_tensor
+from lib.symmetry.groups import Cyclic, DirectProduct, FiniteGroup, SemidirectProduct
+
+
+def cyclic_moduli(group: FiniteGroup) -> tuple[int, ...] | None:
+    """Return (n_1, …, n_k) if the group is built as C_{n_1} × … × C_{n_k}, else ``None``.
+
+    The numbering of such a group is row-major: ``f.reshape(n_1, …, n_k)`` lays a function out on the torus.
+    """
+    if isinstance(check_instance("group", group, FiniteGroup), Cyclic):
+        return (group.n,)
+    if isinstance(group, DirectProduct):
+        parts = cyclic_moduli(group.normal), cyclic_moduli(group.complement)
+        return None if None in parts else parts[0] + parts[1]
+    return None
+
+
+class GroupConvolution:
+    """Group convolution ``(h∗w)(u) = Σ_v h(uv⁻¹) w(v)`` on G = A ⋊ H, in either order of its arguments.
+
+    The convolution commutes with left translations of h and with right translations of w (Lawrence, Georgiev, Dienes,
+    Kiani 2022, section 3). Functions are real tensors whose last axis runs over the group in the order of
+    ``group.index``; leading axes are batch axes and broadcast. Everything is differentiable.
+
+    Parameters
+    ----------
+    group
+        A product of cyclic groups, or a semidirect product with such a group as its normal subgroup.
+
+    Raises
+    ------
+    TypeError
+        ``group`` is no finite group.
+    ValueError
+        ``group`` is of another form.
+    """
+
+    def __init__(self, group: FiniteGroup) -> None:
+        if not isinstance(group, FiniteGroup):
+            raise TypeError(f"group must be a FiniteGroup, got {group!r} of type {type(group).__name__}")
+        self.group, self._tables = group, {}
+        moduli = cyclic_moduli(group)
+        if moduli is not None:
+            self._moduli, self._cosets = moduli, 1
+            self._frequency = torch.arange(group.order)[:, None]
+            self._partner = torch.zeros(1, 1, dtype=torch.int64)
+        elif isinstance(group, SemidirectProduct) and cyclic_moduli(group.normal) is not None:
+            self._moduli, self._cosets = cyclic_moduli(group.normal), group.complement.order
+            self._frequency = _moved_characters(group, self._moduli)
+            h = group.complement.elements()
+            self._partner = group.complement.index(group.complement.multiply(group.complement.inverse(h)[:, None], h))
+        else:
+            raise ValueError(f"group must be A ⋊ H with A a product of cyclic groups, got {group}")
+        self._inverses = group.index(group.inverse(group.elements()))
+        kept = torch.arange(math.prod(self._moduli)).reshape(self._moduli)[..., : self._moduli[-1] // 2 + 1]
+        self._gather = (self._frequency[kept.flatten()][..., None] * self._cosets + self._partner).contiguous()
+
+    def __call__(self, h: Tensor, w: Tensor) -> Tensor:
+        """Return h∗w, shape ``(..., |G|)``.
+
+        Parameters
+        ----------
+        h, w
+            Real functions on the group, shapes ``(..., |G|)`` of one dtype.
+        """
+        self._check(h, w)
+        axes = tuple(range(-1 - len(self._moduli), -1))
+        over_h = torch.fft.rfftn(self._laid_out(h), dim=axes).flatten(-1 - len(axes), -2)
+        over_w = torch.fft.fftn(self._laid_out(w), dim=axes).flatten(-1 - len(axes))
+        product = _coset_sum(over_h, over_w[..., self._on(h.device)[0]])
+        half = (*self._moduli[:-1], self._moduli[-1] // 2 + 1)
+        return torch.fft.irfftn(product.unflatten(-2, half), s=self._moduli, dim=axes).flatten(-1 - len(axes))
+
+    def reflect(self, f: Tensor) -> Tensor:
+        """Return ``f^∨(u) = f(u⁻¹)``; it reverses products, ``(h∗w)^∨ = w^∨ ∗ h^∨``."""
+        self._check(f, f)
+        return f[..., self._on(f.device)[1]]
+
+    def correlate(self, f: Tensor, w: Tensor) -> Tensor:
+        """Return ``f ∗ w^∨``, the adjoint of convolution by w: ``⟨h∗w, f⟩ = ⟨h, f∗w^∨⟩`` for every h."""
+        return self(f, self.reflect(w))
+
+    def _laid_out(self, f: Tensor) -> Tensor:
+        return f.unflatten(-1, (*self._moduli, self._cosets))
+
+    def _on(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Return the tables of frequencies and of inverses on a device."""
+        if device not in self._tables:
+            self._tables[device] = self._gather.to(device), self._inverses.to(device)
+        return self._tables[device]
+
+    def _check(self, h: Tensor, w: Tensor) -> None:
+        for name, f in (("h", h), ("w", w)):
+            check_tensor(name, f, (self.group.order,), inexact=True)
+            if f.is_complex():
+                raise TypeError(f"{name} must be real, got {f.dtype}")
+        try:
+            torch.broadcast_shapes(h.shape, w.shape)
+        except RuntimeError:
+            raise ValueError(f"h and w must broadcast, got {tuple(h.shape)} and {tuple(w.shape)}") from None
+        if h.dtype != w.dtype:
+            raise TypeError(f"h and w must have one dtype, got {h.dtype} and {w.dtype}")
+
+
+def _coset_sum(h: Tensor, w: Tensor) -> Tensor:
+    """Return Σ_r h[…, χ, r] w[…, χ, r, p], written with real numbers: batches of small complex products are slow."""
+    rows = torch.view_as_real(h).flatten(-2)
+    columns = torch.view_as_real(torch.stack([w, 1j * w], -2)).flatten(-2).flatten(-3, -2)
+    product = torch.einsum("...cr,...crp->...cp", rows, columns)
+    return torch.view_as_complex(product.unflatten(-1, (-1, 2)).contiguous())
+
+
+def _moved_characters(group: SemidirectProduct, moduli: tuple[int, ...]) -> Tensor:
+    """Return the number of the character χ_k∘φ_h of A for every number k and every h, shape ``(|A|, |H|)``.
+
+    χ_k(b) = exp(−2πi Σ_j k_j b_j / n_j), hence (χ_k∘φ_h)_j = Σ_i k_i φ_h(e_j)_i n_j / n_i mod n_j, an integer.
+    """
+    n, units = torch.tensor(moduli), torch.eye(len(moduli), dtype=torch.int64)
+    images = group.action(group.complement.elements()[:, None], units)  # (|H|, j, i)
+    scaled = images * n[:, None] // n
+    k = torch.cartesian_prod(*map(torch.arange, moduli)).reshape(-1, len(moduli))
+    moved = torch.einsum("ki,hji->khj", k, scaled) % n
+    strides = torch.tensor([math.prod(moduli[j + 1 :]) for j in range(len(moduli))])
+    return (moved * strides).sum(-1)

@@ -1,0 +1,405 @@
+"""Haar projections: averaging over a group, by whichever route the representation's structure allows.
+
+The projection onto the invariants of a unitary representation is Π x = ∫ ρ(g) x dμ(g) (Nordenfors, Ohlsson, Flinth
+2023, Lemma 2); applied to :class:`~lib.symmetry.representations.Hom` it projects a linear map onto the equivariant
+ones. Routes:
+
+========================  =============================================  ==============================
+route                     needs                                          cost
+========================  =============================================  ==============================
+:class:`HaarSum`          a list of group elements (or a quadrature)     |G| × dim
+:class:`OrbitMean`        a permutation representation                   generators × dim
+:class:`FourierDiagonal`  cyclic translations on both sides              dim × log dim
+:class:`Composition`      a semidirect product                           both factors'
+:class:`NullSpace`        generators, Lie algebra                        dim³, once
+========================  =============================================  ==============================
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+from torch import Tensor
+
+from lib.checks import check_choice, check_float, check_instance, check_int, check_probabilities, check_tensor
+from lib.symmetry.groups import FiniteGroup, Group, SemidirectProduct
+from lib.symmetry.lie import CompactLieGroup
+from lib.symmetry.representations import Hom, Representation, Restriction
+
+
+class Projection(ABC):
+    """The orthogonal projection Π onto the invariants of a representation.
+
+    Calling it maps ``(..., *representation.shape)`` to the same shape; it is linear, batched, differentiable, and works
+    in the dtype and on the device of its argument.
+    """
+
+    def __init__(self, representation: Representation) -> None:
+        self.representation = check_instance("representation", representation, Representation)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return Π x.
+
+        Raises
+        ------
+        TypeError, ValueError
+            x is no tensor, has the wrong last axes, is integer or not finite, or is real where ρ is complex.
+        """
+        V = self.representation
+        V.check_vectors("x", x)
+        return self._project(x.reshape(*x.shape[: x.ndim - len(V.shape)], V.dim)).reshape(x.shape)
+
+    @abstractmethod
+    def _project(self, x: Tensor) -> Tensor:
+        """Return Π x for x of shape ``(..., dim)``."""
+
+    def matrix(self) -> Tensor:
+        """Return Π as a dense matrix, shape ``(dim, dim)``."""
+        dtype = torch.complex128 if self.representation.is_complex else torch.float64
+        return self._project(torch.eye(self.representation.dim, dtype=dtype)).mT
+
+    @property
+    def rank(self) -> int:
+        """Dimension of the space of invariants."""
+        return len(self.basis())
+
+    def basis(self) -> Tensor:
+        """Return an orthonormal basis of the invariants, shape ``(rank, dim)``.
+
+        Raises
+        ------
+        ArithmeticError
+            The matrix is no orthogonal projection (to 1e-6): the elements averaged over are no group, or have wrong
+            weights, or ρ is not unitary.
+        """
+        matrix = self.matrix()
+        defect = max(float((matrix @ matrix - matrix).abs().max()), float((matrix - matrix.mH).abs().max()))
+        if not defect <= 1e-6:
+            name = self.representation.name
+            raise ArithmeticError(f"the average of {name} is no orthogonal projection, the defect is {defect:.1e}")
+        values, vectors = torch.linalg.eigh(matrix)
+        return vectors[:, values > 0.5].mT
+
+
+class HaarSum(Projection):
+    """Π as a plain weighted sum of ρ(g) over group elements.
+
+    Parameters
+    ----------
+    representation
+        Any representation.
+    elements, weights
+        Nodes and probabilities; by default all elements of a finite group with weight 1/|G|. With other elements the
+        result is the average over those, which need not be a projection.
+    chunk
+        Elements used at a time, at most; fewer where their images would exceed 2²⁴ entries.
+    """
+
+    def __init__(
+        self,
+        representation: Representation,
+        elements: Tensor | None = None,
+        weights: Tensor | None = None,
+        chunk: int = 4096,
+    ) -> None:
+        super().__init__(representation)
+        if elements is None and weights is not None:
+            raise ValueError("weights must come with elements, got weights alone")
+        self.elements, self.weights = check_nodes(representation.group, elements, weights)
+        self.chunk = check_int("chunk", chunk)
+
+    def _nodes(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        if self.elements is not None:
+            return zip(self.elements.split(size), self.weights.split(size), strict=True)
+        group = self.representation.group
+        return ((g, uniform(len(g)) * (len(g) / group.order)) for g in group.chunks(size))
+
+    def _project(self, x: Tensor) -> Tensor:
+        dtype, x = x.dtype, x.to(wide(x))
+        total = torch.zeros_like(x)
+        entries = x.numel() if self.representation.is_permutation else max(x.numel(), x.shape[-1] ** 2)
+        for g, w in self._nodes(max(1, min(self.chunk, 2**24 // max(entries, 1)))):
+            moved = self.representation._apply(self.representation.group.unsqueeze(g, x.ndim - 1), x)
+            total = total + torch.tensordot(w.to(x), moved, dims=1)
+        return total.to(dtype)
+
+
+class OrbitMean(Projection):
+    """Π for a permutation representation: every entry becomes the mean over its orbit.
+
+    The orbits are the connected components of the graph i → π_s(i) over the generators s, so the cost does not depend
+    on the order of the group.
+
+    Attributes
+    ----------
+    labels : Tensor
+        Number of the orbit of every coordinate, shape ``(dim,)``.
+    sizes : Tensor
+        Number of coordinates in every orbit.
+    """
+
+    def __init__(self, representation: Representation) -> None:
+        super().__init__(representation)
+        if not representation.is_permutation:
+            raise TypeError(f"representation must be by permutations for orbits, {representation.name} is not")
+        images = representation._permutation(representation.group.generators()).numpy()
+        rows = np.broadcast_to(np.arange(representation.dim), images.shape).ravel()
+        graph = coo_array((np.ones(rows.size, dtype=np.int8), (rows, images.ravel())), shape=(representation.dim,) * 2)
+        count, labels = connected_components(graph, directed=False)
+        self.labels = torch.from_numpy(labels.astype(np.int64))
+        self.sizes = torch.bincount(self.labels, minlength=count)
+
+    @property
+    def rank(self) -> int:
+        """Number of orbits."""
+        return len(self.sizes)
+
+    def coordinates(self, x: Tensor) -> Tensor:
+        """Return the orbit means of flat vectors, shape ``(..., rank)``: reduced coordinates of the invariants."""
+        return self._coordinates(check_tensor("x", x, (self.representation.dim,), inexact=True))
+
+    def _coordinates(self, x: Tensor) -> Tensor:
+        sums = x.new_zeros(*x.shape[:-1], self.rank, dtype=wide(x))
+        sums = sums.index_add(-1, self.labels.to(x.device), x.to(sums))
+        return (sums / self.sizes.to(x.device)).to(x)
+
+    def embed(self, coordinates: Tensor) -> Tensor:
+        """Return the flat invariant vectors with the given orbit values, shape ``(..., dim)``."""
+        return self._embed(check_tensor("coordinates", coordinates, (self.rank,)))
+
+    def _embed(self, coordinates: Tensor) -> Tensor:
+        return coordinates[..., self.labels.to(coordinates.device)]
+
+    def _project(self, x: Tensor) -> Tensor:
+        return self._embed(self._coordinates(x))
+
+    def basis(self) -> Tensor:
+        """Return the normalised orbit indicators, shape ``(rank, dim)``."""
+        basis = torch.zeros(self.rank, len(self.labels), dtype=torch.float64)
+        basis[self.labels, torch.arange(len(self.labels))] = self.sizes.to(torch.float64).rsqrt()[self.labels]
+        return basis
+
+
+class FourierDiagonal(Projection):
+    """Π on linear maps between functions on a grid on which translations act cyclically along some axes.
+
+    A map is equivariant exactly when the Fourier transform along these axes makes it diagonal in the frequencies
+    (Nordenfors, Ohlsson, Flinth 2023, Propositions 4 and 6); Π therefore transforms, deletes all entries with unequal
+    frequencies, and transforms back.
+
+    Parameters
+    ----------
+    representation
+        ``Hom`` of two spaces of functions on one grid.
+    grid
+        Shape of the grid, ``prod(grid)`` being both dimensions.
+    axes
+        The grid axes along which the group translates.
+
+    Raises
+    ------
+    TypeError
+        The representation is no ``Hom`` of permutation representations of a finite group.
+    ValueError
+        The grid does not fit the representation, an axis is none of the grid's, or the group does not act on source or
+        target by exactly the translations along these axes.
+    """
+
+    def __init__(self, representation: Hom, grid: Sequence[int], axes: Sequence[int]) -> None:
+        super().__init__(representation)
+        if not (isinstance(representation, Hom) and representation.is_permutation and representation.group.is_finite):
+            raise TypeError(f"representation must be a Hom of permutations of a finite group, got {representation!r}")
+        self.grid = tuple(check_int("grid", size) for size in grid)
+        if representation.shape != (math.prod(self.grid),) * 2:
+            raise ValueError(f"grid must have as many points as each side of {representation.shape}, got {self.grid}")
+        self.axes = tuple(check_int("axes", a, minimum=0, maximum=len(self.grid) - 1) for a in axes)
+        if len(set(self.axes)) != len(self.axes):
+            raise ValueError(f"axes must be pairwise different, got {self.axes}")
+        for side in (representation.source, representation.target):
+            self._check_translations(side)
+
+    def _check_translations(self, side: Representation) -> None:
+        """Raise unless the generators shift the grid and the images of the origin are all the shifts, each once."""
+        sizes, group = torch.tensor(self.grid), side.group
+        points = torch.cartesian_prod(*[torch.arange(size) for size in self.grid]).reshape(-1, len(self.grid))
+        images = side._permutation(group.generators())
+        shifted = (points + points[images[:, :1]]) % sizes
+        still = [a for a in range(len(self.grid)) if a not in self.axes]
+        order = math.prod(self.grid[a] for a in self.axes)
+        chunks = group.chunks(256) if group.order == order else []
+        origin = torch.cat([side._permutation(g)[:, 0] for g in chunks] or [images[:0, 0]])
+        exact = len(origin.unique()) == order and not points[origin][:, still].any()
+        if not (exact and torch.equal(points[images], shifted)):
+            wanted = f"the {order} translations along axes {self.axes} of {self.grid}"
+            raise ValueError(f"group must act on {side.name} by {wanted}, got {group}")
+
+    def _project(self, x: Tensor) -> Tensor:
+        p, batch = len(self.grid), x.ndim - 1
+        out_axes = [batch + a for a in self.axes]
+        in_axes = [batch + p + a for a in self.axes]
+        hat = torch.fft.fftn(x.unflatten(-1, (*self.grid, *self.grid)), dim=out_axes, norm="ortho")
+        hat = torch.fft.ifftn(hat, dim=in_axes, norm="ortho")
+        for a in self.axes:
+            shape = [1] * (2 * p)
+            shape[a] = shape[p + a] = self.grid[a]
+            hat = hat * torch.eye(self.grid[a], device=x.device).reshape(shape)
+        back = torch.fft.ifftn(hat, dim=out_axes, norm="ortho")
+        back = torch.fft.fftn(back, dim=in_axes, norm="ortho").flatten(batch)
+        return back if x.is_complex() else back.real
+
+
+class Composition(Projection):
+    """Π for N ⋊ H as Π_N ∘ Π_H (Nordenfors, Ohlsson, Flinth 2023, Proposition 7).
+
+    Parameters
+    ----------
+    representation
+        A representation of a :class:`~lib.symmetry.groups.SemidirectProduct`.
+    """
+
+    def __init__(self, representation: Representation) -> None:
+        super().__init__(representation)
+        group = representation.group
+        if not isinstance(group, SemidirectProduct):
+            raise TypeError(f"group must be a SemidirectProduct for a composition, got {group}")
+        N, H = group.normal, group.complement
+        self.normal = projection(Restriction(representation, N, lambda n: group.join(n, H.identity().to(n.device))))
+        self.complement = projection(Restriction(representation, H, lambda h: group.join(N.identity().to(h.device), h)))
+
+    def _project(self, x: Tensor) -> Tensor:
+        return self.normal._project(self.complement._project(x))
+
+
+class NullSpace(Projection):
+    """Π from the equations ρ(s)x = x for generators s and dρ(X)x = 0 for a basis X of the Lie algebra.
+
+    Works for every finite and every compact Lie group. The solutions are the eigenvectors of C*C with eigenvalue zero,
+    where C stacks the equations; a singular value decomposition of C itself can fail to converge, since permutations
+    give it many equal singular values.
+
+    Parameters
+    ----------
+    representation
+        A unitary representation.
+    tolerance
+        Singular values of C below this count as zero, relative to the largest if that exceeds one.
+    """
+
+    def __init__(self, representation: Representation, tolerance: float = 1e-6) -> None:
+        super().__init__(representation)
+        check_float("tolerance", tolerance, minimum=0.0, maximum=1.0)
+        equations = constraints(representation)
+        squares, vectors = torch.linalg.eigh(equations.mH @ equations)
+        self.vectors = vectors[:, squares < tolerance**2 * max(1.0, float(squares.max()))].mT
+
+    @property
+    def rank(self) -> int:
+        """Number of independent solutions of the equations."""
+        return len(self.vectors)
+
+    def basis(self) -> Tensor:
+        """Return the orthonormal solutions, shape ``(rank, dim)``."""
+        return self.vectors
+
+    def _project(self, x: Tensor) -> Tensor:
+        q = self.vectors.to(x)
+        return (x @ q.mH) @ q
+
+
+ROUTES = ("auto", "sum", "orbits", "composition", "nullspace")
+
+
+def projection(representation: Representation, route: str = "auto") -> Projection:
+    """Return the projection onto the invariants of a representation.
+
+    Parameters
+    ----------
+    representation
+        A unitary representation; use :class:`~lib.symmetry.representations.Hom` to project linear maps.
+    route
+        ``"sum"``, ``"orbits"``, ``"composition"``, ``"nullspace"``, or ``"auto"``: orbits for permutations, else the
+        sum for finite groups of order up to 256, else the null space.
+
+    Raises
+    ------
+    ValueError
+        The representation is not unitary (the average is then no orthogonal projection), or ``route`` is unknown.
+    TypeError
+        The route does not fit the representation.
+    """
+    check_choice("route", route, ROUTES)
+    if not check_instance("representation", representation, Representation).is_unitary:
+        raise ValueError(f"representation must be unitary for an orthogonal projection, {representation.name} is not")
+    if route == "auto":
+        group = representation.group
+        if representation.is_permutation:
+            route = "orbits"
+        else:
+            route = "sum" if isinstance(group, FiniteGroup) and group.order <= 256 else "nullspace"
+    routes = {"sum": HaarSum, "orbits": OrbitMean, "composition": Composition, "nullspace": NullSpace}
+    return routes[route](representation)
+
+
+def constraints(representation: Representation) -> Tensor:
+    """Return the stacked matrices ρ(s) − 1 and dρ(X), shape ``(m, dim)``, whose common kernel are the invariants."""
+    group = check_instance("representation", representation, Representation).group
+    blocks = [representation._matrix(group.generators()) - torch.eye(representation.dim)]
+    if isinstance(group, CompactLieGroup) and group.lie_dimension:
+        blocks.append(representation._derivative(group.lie_algebra()))
+    return torch.cat(blocks).flatten(0, 1)
+
+
+def invariant_dimension(representation: Representation, degree: int = 8) -> int:
+    """Return the dimension of the invariants, ∫ χ(g) dμ(g) (Serre 1977, §2.3); for ``Hom(V, W)`` that is ⟨χ_W, χ_V⟩.
+
+    Parameters
+    ----------
+    representation
+        Any representation.
+    degree
+        For compact Lie groups, the number of tensor factors in the representation (see ``class_quadrature``).
+
+    Raises
+    ------
+    ArithmeticError
+        The average is not an integer to 1e-6, or changes when ``degree`` grows by one: the character is no character,
+        or ``degree`` is too small.
+    """
+    group = check_instance("representation", representation, Representation).group
+    values, degree = [], check_int("degree", degree, minimum=0)
+    for d in (degree,) if group.is_finite else (degree, degree + 1):
+        elements, weights = group.class_quadrature(d)
+        values.append(complex((representation._character(elements) * weights).sum()))
+    value = round(values[0].real)
+    if any(abs(v - value) > 1e-6 for v in values):
+        got = f"the average of the character of {representation.name} is {values} at degree {degree} and the next"
+        raise ArithmeticError(f"{got}, not one integer")
+    return value
+
+
+def check_nodes(group: Group, elements: Tensor | None, weights: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+    """Return nodes of shape ``(n, *element_shape)`` and their weights, by default equal; ``None`` for all elements."""
+    if elements is None:
+        if not group.is_finite:
+            raise TypeError(f"elements must be given, {group} is not finite")
+        return None, None
+    shape = tuple(group.check("elements", elements).shape)
+    if len(shape) != 1 + len(group.element_shape) or not shape[0]:
+        raise ValueError(f"elements must have shape (n, *{group.element_shape}) with n ≥ 1, got {shape}")
+    return elements, uniform(shape[0]) if weights is None else check_probabilities("weights", weights, shape[0])
+
+
+def wide(x: Tensor) -> torch.dtype:
+    """Return the double-precision dtype for sums of x: a float32 sum over an orbit of 1024² pixels is 1 % off."""
+    return torch.promote_types(x.dtype, torch.float64)
+
+
+def uniform(count: int) -> Tensor:
+    """Return ``count`` equal weights with sum 1, float64."""
+    return torch.full((count,), 1.0 / count, dtype=torch.float64)

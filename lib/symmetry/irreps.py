@@ -1,0 +1,318 @@
+"""All irreducible unitary representations of a finite group, computed without tables.
+
+Write the group as A ⋊ H with A a product of cyclic groups (A is trivial if nothing better is known). The irreducible
+representations are induced from characters χ of A and representations σ of the stabiliser of χ in H (the little group;
+Serre 1977, section 8.2); those of the stabilisers are found in their regular representations
+(:func:`decompose_regular`). Nothing of size |G|² is stored: matrices are induced when asked for.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lib.checks import check_int, check_tensor, seeded
+from lib.symmetry.groups import Cyclic, DirectProduct, FiniteGroup, SemidirectProduct
+from lib.symmetry.representations import MatrixRepresentation
+
+DECOMPOSITION_LIMIT = 1024  # order of H, whose regular representation is decomposed
+_ATTEMPTS = 5
+
+
+def eigenspaces(table: Tensor, c: Tensor) -> list[Tensor]:
+    """Return the eigenspaces of right convolution by the Hermitian part of a group element c.
+
+    The operator (Rv)(u) = Σ_w c(u⁻¹w) v(w), made Hermitian, commutes with all left translations, so its eigenspaces are
+    representations of the group. For a random *complex* c they are irreducible; for a real c those of complex and of
+    quaternionic type come out in pairs.
+
+    Parameters
+    ----------
+    table
+        Multiplication table, ``table[i, j]`` being the number of the product of i and j.
+    c
+        Function on the group, shape ``(n,)``.
+
+    Returns
+    -------
+    list of Tensor
+        Orthonormal bases, shape ``(n, d)`` each.
+
+    Raises
+    ------
+    TypeError, ValueError
+        No multiplication table, or c has another length, is no tensor or not finite.
+    """
+    check_tensor("c", c, (len(_check_table(table)),), inexact=True)
+    operator = c[table.argsort(-1)]  # row u lists the numbers of u⁻¹w
+    values, vectors = torch.linalg.eigh((operator + operator.mH) / 2)
+    gap = 1e-9 * float(values[-1] - values[0])
+    sizes = torch.unique_consecutive((values.diff(prepend=values[:1]) > gap).cumsum(0), return_counts=True)[1]
+    return list(vectors.split(sizes.tolist(), dim=-1))
+
+
+def subspace_character(table: Tensor, basis: Tensor) -> Tensor:
+    """Return χ(g), the trace of left translation by g on an invariant subspace with orthonormal basis ``(n, d)``.
+
+    The kernel P of the projection is left invariant, hence χ(g) = Σ_u P(u, gu) = Σ_u P(u⁻¹g⁻¹u, 1).
+    """
+    check_tensor("basis", basis, (len(_check_table(table)), None), inexact=True)
+    u = torch.arange(len(table))
+    one = int((table.diagonal() == u).nonzero())
+    left = table.argsort(-1)
+    conjugates = table[left[:, left[:, one]], u[:, None]]  # row u, column g: the number of u⁻¹g⁻¹u
+    return (basis @ basis[one].conj())[conjugates].sum(0)
+
+
+def decompose_regular(table: Tensor, generator: torch.Generator) -> tuple[Tensor, ...]:
+    """Return all irreducible unitary representations of a small group, by decomposing its regular representation.
+
+    Parameters
+    ----------
+    table
+        Multiplication table, ``table[i, j]`` being the number of the product of i and j, order at most
+        ``DECOMPOSITION_LIMIT``.
+    generator
+        Source of the random element.
+
+    Returns
+    -------
+    tuple of Tensor
+        For every dimension d that occurs, in ascending order, the matrices, shape ``(n_d, n, d, d)``; sorted by
+        character, the trivial representation first.
+
+    Raises
+    ------
+    TypeError, ValueError
+        No multiplication table, or the group is too large.
+    RuntimeError
+        No random element separates the representations (does not happen for the table of a group).
+    """
+    n = check_int("order", len(_check_table(table)), maximum=DECOMPOSITION_LIMIT)
+    for _ in range(_ATTEMPTS):
+        c = torch.randn(n, dtype=torch.complex128, generator=generator)
+        found: list[tuple[Tensor, Tensor]] = []
+        for basis in eigenspaces(table, c):
+            chi = subspace_character(table, basis)
+            if all(abs(torch.vdot(chi, other)) < n / 2 for other, _ in found):
+                found.append((chi, basis))
+        irreducible = all(abs(torch.vdot(chi, chi).real - n) < 1e-6 * n for chi, _ in found)
+        if irreducible and sum(basis.shape[1] ** 2 for _, basis in found) == n:
+            return _matrices_by_dimension(table, found)
+    raise RuntimeError(f"no decomposition of the regular representation of order {n} in {_ATTEMPTS} attempts")
+
+
+def _check_table(table: Tensor) -> Tensor:
+    """Return a table in which every row and column lists all numbers once, and one row and column repeat the order."""
+    check_tensor("table", table, (None, None))
+    n = torch.arange(len(table))
+    if table.dtype != torch.int64 or table.ndim != 2:
+        raise TypeError(f"table must be an int64 matrix, got {table.dtype} of shape {tuple(table.shape)}")
+    fits = all(
+        t.shape == (len(n),) * 2 and bool((t.sort(-1).values == n).all() & (t == n).all(-1).any())
+        for t in (table, table.mT)
+    )
+    if not fits or int((table.diagonal() == n).sum()) != 1:
+        raise ValueError(f"table must be the multiplication table of a group, got shape {tuple(table.shape)}")
+    return table
+
+
+def _matrices_by_dimension(table: Tensor, found: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, ...]:
+    """Return V* L(g) V for the eigenspaces V, where (L(g)V)(u) = V(g⁻¹u), stacked by dimension."""
+    left = table.argsort(-1)
+    found = sorted(found, key=lambda pair: [(-round(z.real, 6), -round(z.imag, 6)) for z in pair[0].tolist()])
+    sizes = sorted({basis.shape[1] for _, basis in found})
+    stacks = []
+    for d in sizes:
+        bases = [basis for _, basis in found if basis.shape[1] == d]
+        stacks.append(torch.stack([torch.einsum("ua,gub->gab", V.conj(), V[left]) for V in bases]))
+    return tuple(stacks)
+
+
+@dataclass(frozen=True)
+class Family:
+    """The irreducible representations of A ⋊ H induced from characters with one stabiliser S in H.
+
+    With coset representatives t_i of H/S the matrix of (a, h) has the blocks
+    ``ρ(a, h)_ij = (t_i χ)(a) σ(t_i⁻¹ h t_j)``, zero where ``t_i⁻¹ h t_j`` is not in S. Elements are given by number.
+
+    Attributes
+    ----------
+    characters : Tensor
+        The orbits t_i χ, shape ``(K, m)``.
+    little : tuple of Tensor
+        The irreducible representations σ of S by dimension δ, shape ``(q, s, δ, δ)``.
+    place : Tensor
+        Position of ``t_i⁻¹ h t_j`` in S, or s if it is outside, shape ``(|H|, m, m)``.
+    source : Tensor
+        The elements ``t_i s t_j⁻¹`` of H, shape ``(m, m, s)``.
+    """
+
+    characters: Tensor
+    little: tuple[Tensor, ...]
+    place: Tensor
+    source: Tensor
+
+
+class Irreducibles:
+    """All irreducible unitary representations of a finite group, up to equivalence.
+
+    Matrices are stacked by dimension: a tensor of shape ``(..., n_d, d, d)`` for each dimension d, in ascending order.
+    The trivial representation is the first of those of dimension one.
+
+    Parameters
+    ----------
+    group
+        Abelian, as a product of cyclic groups; or a semidirect (direct, dihedral) product whose normal factor is of
+        this kind; or any other group of order at most ``DECOMPOSITION_LIMIT``, which also limits the complement.
+    seed
+        Seed of the random elements that decompose regular representations.
+
+    Attributes
+    ----------
+    dims, counts : tuple of int
+        The dimensions d, and the numbers n_d of representations.
+    moduli : tuple of int
+        Orders of the cyclic factors of A, ``(1,)`` if A is trivial.
+    complement : FiniteGroup
+        The group H.
+    families : tuple of Family
+        The representations, family by family.
+
+    Raises
+    ------
+    TypeError
+        ``group`` is no finite group.
+    ValueError
+        The order of H is above ``DECOMPOSITION_LIMIT``.
+    """
+
+    def __init__(self, group: FiniteGroup, seed: int = 0) -> None:
+        if not isinstance(group, FiniteGroup):
+            raise TypeError(f"group must be a FiniteGroup, got {group!r} of type {type(group).__name__}")
+        self.group = group
+        self.moduli, self.complement = _split(group)
+        if self.complement.order > DECOMPOSITION_LIMIT:
+            raise ValueError(
+                f"group must be a product A ⋊ H with A a product of cyclic groups and H of order at most "
+                f"{DECOMPOSITION_LIMIT}, got {group} with |H| = {self.complement.order}"
+            )
+        self._table = self.complement.cayley_table()
+        self.families = self._find_families(seeded(seed))
+        layout = self.layout()
+        self.dims = tuple(sorted({d for _, _, d, _ in layout}))
+        self.counts = tuple(sum(k for _, _, d, k in layout if d == dim) for dim in self.dims)
+
+    def layout(self) -> list[tuple[Family, Tensor, int, int]]:
+        """Return (family, σ's of one dimension, dimension of the induced, their number), in the order of stacking."""
+        return [
+            (family, sigma, family.characters.shape[1] * sigma.shape[-1], family.characters.shape[0] * len(sigma))
+            for family in self.families
+            for sigma in family.little
+        ]
+
+    def matrices(self, g: Tensor) -> tuple[Tensor, ...]:
+        """Return ρ(g) for all ρ, shape ``(..., n_d, d, d)`` per dimension d, for g of shape ``(..., *element_shape)``.
+
+        This takes |G| complex numbers per element: pass few elements of a large group at a time.
+        """
+        number = self.group.index(self.group.check("g", g)).cpu()
+        a, h = number // self.complement.order, number % self.complement.order
+        stacks: dict[int, list[Tensor]] = {d: [] for d in self.dims}
+        for family, sigma, d, _ in self.layout():
+            chi = self.characters(family.characters, a)  # (..., K, m)
+            padded = torch.cat([sigma, torch.zeros_like(sigma[:, :1])], dim=1)
+            blocks = padded.transpose(0, 1)[family.place[h]].movedim(-3, -5)  # (..., q, m, m, δ, δ)
+            product = chi[..., None, :, None, None, None] * blocks.unsqueeze(-6)
+            stacks[d].append(product.transpose(-3, -2).flatten(-2).flatten(-3, -2).flatten(-4, -3))
+        return tuple(torch.cat(stack, dim=-3).to(g.device) for stack in stacks.values())
+
+    def characters(self, k: Tensor, a: Tensor) -> Tensor:
+        """Return χ_k(a) = exp(2πi Σ_j k_j a_j / n_j) for numbers k and a, shape ``(*a.shape, *k.shape)``."""
+        period = math.lcm(*self.moduli)
+        scale = torch.tensor([period // n for n in self.moduli])
+        turns = torch.tensordot(self._residues(a), self._residues(k) * scale, dims=([-1], [-1])) % period
+        return torch.polar(torch.ones(turns.shape, dtype=torch.float64), 2 * torch.pi / period * turns.double())
+
+    def representation(self, d: int, place: int) -> MatrixRepresentation:
+        """Return one irreducible representation: number ``place`` of those of dimension d."""
+        if d not in self.dims:
+            raise ValueError(f"d must be one of {list(self.dims)}, got {d}")
+        position = self.dims.index(d)
+        check_int("place", place, minimum=0, maximum=self.counts[position] - 1)
+        return MatrixRepresentation(
+            self.group, d, lambda g: self.matrices(g)[position][..., place, :, :], f"ρ{d}.{place}[{self.group}]"
+        )
+
+    def _residues(self, number: Tensor) -> Tensor:
+        """Return the residues of the element of A (or of the character) with a number, shape ``(..., r)``."""
+        return torch.stack(torch.unravel_index(number, self.moduli), -1)
+
+    def _moved_characters(self) -> Tensor:
+        """Return the numbers of h·χ_k, (h·χ)(a) = χ(φ_h⁻¹(a)), shape ``(|H|, |A|)``; in integers, hence exact."""
+        A, H = math.prod(self.moduli), self.complement
+        k = self._residues(torch.arange(A))
+        if not isinstance(self.group, SemidirectProduct) or self.group.complement is not H:
+            return torch.arange(A).expand(H.order, A)
+        period = math.lcm(*self.moduli)
+        scale = torch.tensor([period // n for n in self.moduli])
+        images = self.group.action(H.inverse(H.elements())[:, None], torch.eye(len(self.moduli), dtype=torch.int64))
+        moved = torch.einsum("ki,hji->hkj", k * scale, images) // scale % torch.tensor(self.moduli)
+        number = torch.zeros_like(moved[..., 0])
+        for j, n in enumerate(self.moduli):
+            number = number * n + moved[..., j]
+        return number
+
+    def _find_families(self, generator: torch.Generator) -> tuple[Family, ...]:
+        """Sort the orbits of H on characters by stabiliser; each orbit starts at its smallest stabiliser."""
+        moved = self._moved_characters()
+        fixed = moved == moved[self._one()]
+        orbits: dict[tuple[int, ...], list[Tensor]] = {}
+        seen = torch.zeros(moved.shape[1], dtype=torch.bool)
+        for k in range(moved.shape[1]):
+            if not seen[k]:
+                seen[moved[:, k]] = True
+                stabilisers = {tuple(fixed[:, l].nonzero()[:, 0].tolist()): l for l in moved[:, k].unique().tolist()}
+                smallest = min(stabilisers)
+                orbits.setdefault(smallest, []).append(moved[:, stabilisers[smallest]])
+        return tuple(self._family(torch.tensor(S), torch.stack(rows), generator) for S, rows in orbits.items())
+
+    def _family(self, members: Tensor, orbits: Tensor, generator: torch.Generator) -> Family:
+        """Build the family of a stabiliser S, given its members and ``orbits[k, h]``, the number of h·χ_k."""
+        table, left = self._table, self._table.argsort(-1)
+        position = torch.full((len(table),), len(members)).index_put((members,), torch.arange(len(members)))
+        t = table[:, members].amin(-1).unique()  # each left coset tS has one smallest element
+        inverse = left[t, self._one()]
+        source = table[table[t[:, None, None], members], inverse[None, :, None]]
+        h = torch.arange(len(table))[:, None, None]
+        place = position[table[left[t[:, None], h], t]]
+        little = decompose_regular(position[table[members[:, None], members]], generator)
+        return Family(orbits[:, t], little, place, source)
+
+    def _one(self) -> int:
+        return int(self.complement.index(self.complement.identity()))
+
+
+def _split(group: FiniteGroup) -> tuple[tuple[int, ...], FiniteGroup]:
+    """Return the moduli of A and the complement H."""
+    moduli = _moduli(group)
+    if moduli is not None:
+        return moduli, Cyclic(1)
+    if isinstance(group, SemidirectProduct):
+        moduli = _moduli(group.normal)
+        if moduli is not None:
+            return moduli, group.complement
+    return (1,), group
+
+
+def _moduli(group: FiniteGroup) -> tuple[int, ...] | None:
+    """Return the orders of the cyclic factors of a product of cyclic groups, None for other groups."""
+    if isinstance(group, Cyclic):
+        return (group.n,)
+    if isinstance(group, DirectProduct):
+        first, second = _moduli(group.normal), _moduli(group.complement)
+        return None if first is None or second is None else first + second
+    return None

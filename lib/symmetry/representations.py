@@ -1,0 +1,420 @@
+"""Representations of finite and compact Lie groups that keep their structure.
+
+A permutation representation is an index array, a tensor product is a pair of factors; a dense matrix is built only when
+:meth:`Representation.matrix` is asked for one. Vectors have the representation's ``shape`` as their last axes
+(``(dim,)``, or ``(dim W, dim V)`` for linear maps V → W); all axes in front are batch axes. The methods without an
+underscore check their arguments and call those with one, which every kind of representation defines for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lib.checks import check_callable, check_int, check_tensor
+from lib.symmetry.groups import FiniteGroup, Group
+from lib.symmetry.lie import CompactLieGroup
+
+
+class Representation:
+    """A linear representation ρ of a group on R^dim or C^dim.
+
+    Attributes
+    ----------
+    group : Group
+        The group that acts.
+    dim : int
+        Dimension of the space V.
+    shape : tuple of int
+        Shape of one vector of V.
+    is_permutation, is_unitary, is_complex : bool
+        Whether every ρ(g) permutes the coordinates, is unitary, has complex entries.
+    """
+
+    is_permutation = False
+    is_unitary = True
+    is_complex = False
+
+    def __init__(self, group: Group, dim: int, name: str) -> None:
+        if not isinstance(group, Group):
+            raise TypeError(f"group must be a Group, got {group!r} of type {type(group).__name__}")
+        self.group, self.dim, self.name = group, check_int("dim", dim), name
+        self.shape: tuple[int, ...] = (dim,)
+
+    def __repr__(self) -> str:
+        """Return name, dimension and group."""
+        return f"{self.name} (dimension {self.dim}) of {self.group}"
+
+    def matrix(self, g: Tensor) -> Tensor:
+        """Return the dense matrices ρ(g), shape ``(..., dim, dim)``, in float64 or complex128."""
+        return self._matrix(self.group.check("g", g))
+
+    def permutation(self, g: Tensor) -> Tensor:
+        """Return π with ρ(g) e_i = e_π(i), shape ``(..., dim)``; only where ``is_permutation``."""
+        if not self.is_permutation:
+            raise TypeError(f"permutation needs a permutation representation, {self.name} is none")
+        return self._permutation(self.group.check("g", g))
+
+    def check_vectors(self, name: str, x: Any, inexact: bool = True) -> Tensor:
+        """Return x if it holds vectors, shape ``(..., *shape)``; raise as :meth:`apply` does otherwise."""
+        check_tensor(name, x, self.shape, inexact)
+        if self.is_complex and not x.is_complex():
+            raise TypeError(f"{name} must be complex for the complex representation {self.name}, got {x.dtype}")
+        return x
+
+    def character(self, g: Tensor) -> Tensor:
+        """Return χ(g) = tr ρ(g), shape ``(...)``."""
+        return self._character(self.group.check("g", g))
+
+    def derivative(self, x: Tensor) -> Tensor:
+        """Return dρ(x) = d/dt ρ(exp tx) at t = 0 for Lie algebra elements x, shape ``(..., dim, dim)``."""
+        if not isinstance(self.group, CompactLieGroup):
+            raise TypeError(f"derivative needs a compact Lie group, {self.group} is finite")
+        self.group.check("exp(x)", self.group.exp(self.group.check_form("x", x)))
+        return self._derivative(x)
+
+    def apply(self, g: Tensor, x: Tensor) -> Tensor:
+        """Return ρ(g)x for vectors x, shape ``(..., *shape)``; the batch axes of g and x broadcast.
+
+        Raises
+        ------
+        TypeError
+            ρ is complex and x is real, or x is integer and ρ does not permute.
+        ValueError
+            The last axes of x are not ``shape``, x has NaN or infinite entries, or g holds no elements of the group.
+        """
+        self.group.check("g", g)
+        self.check_vectors("x", x, inexact=not self.is_permutation)
+        flat = x.reshape(*x.shape[: x.ndim - len(self.shape)], self.dim)
+        out = self._apply(g, flat)
+        return out.reshape(*out.shape[:-1], *self.shape)
+
+    def _matrix(self, g: Tensor) -> Tensor:
+        raise NotImplementedError(f"{type(self).__name__} must define _matrix")
+
+    def _permutation(self, g: Tensor) -> Tensor:
+        raise NotImplementedError(f"{type(self).__name__} must define _permutation to act by permutations")
+
+    def _character(self, g: Tensor) -> Tensor:
+        return torch.diagonal(self._matrix(g), dim1=-2, dim2=-1).sum(-1)
+
+    def _derivative(self, x: Tensor) -> Tensor:
+        group, zero = self.group, torch.zeros((), dtype=torch.float64, device=x.device)
+        return torch.func.jvp(lambda t: self._matrix(group.exp(t * x)), (zero,), (torch.ones_like(zero),))[1]
+
+    def _apply(self, g: Tensor, x: Tensor) -> Tensor:
+        return (self._matrix(g).to(x) @ x[..., None])[..., 0]
+
+    def dual(self) -> Representation:
+        """Return the dual representation g ↦ ρ(g⁻¹)ᵀ."""
+        return self if self.is_permutation else _Dual(self)
+
+    def __add__(self, other: Representation) -> DirectSum:
+        """Return the direct sum."""
+        return DirectSum(self, other)
+
+    def __mul__(self, other: Representation) -> TensorProduct:
+        """Return the tensor product."""
+        return TensorProduct(self, other)
+
+
+class PermutationRepresentation(Representation):
+    """A group acting by permutations of the coordinates.
+
+    Parameters
+    ----------
+    group, dim, name
+        As in :class:`Representation`.
+    images
+        ``images(g)`` returns π, shape ``(..., dim)``, with ρ(g) e_i = e_π(i).
+
+    Raises
+    ------
+    TypeError
+        The images are no ``int64`` tensors.
+    ValueError
+        The images tried are no permutations, or π_g π_h differs from π_gh (see ``_test_pairs``).
+    """
+
+    is_permutation = True
+
+    def __init__(self, group: Group, dim: int, images: Callable[[Tensor], Tensor], name: str) -> None:
+        super().__init__(group, dim, name)
+        self._images = check_callable("images", images)
+        g, h = _test_pairs(group, dim)
+        p, q, pq = images(g), images(h), images(group.multiply(g, h))
+        if check_tensor("images(g)", p).dtype != torch.int64:
+            raise TypeError(f"images(g) must be of dtype torch.int64, got {p.dtype}")
+        if p.shape != (len(g), dim) or not torch.equal(p.sort(-1).values, torch.arange(dim).expand_as(p)):
+            wanted = f"permutations of {dim} indices, shape ({len(g)}, {dim}) for {len(g)} elements"
+            raise ValueError(f"images must return {wanted}, got shape {tuple(p.shape)} or other entries")
+        if not torch.equal(torch.gather(p, -1, q), pq):
+            raise ValueError(f"images must be a homomorphism of {group}: π_g π_h differs from π_gh")
+
+    def _permutation(self, g: Tensor) -> Tensor:
+        """Return π with ρ(g) e_i = e_π(i)."""
+        return self._images(g)
+
+    def _matrix(self, g: Tensor) -> Tensor:
+        """Return permutation matrices, shape ``(..., dim, dim)``."""
+        return torch.nn.functional.one_hot(self._permutation(g), self.dim).mT.to(torch.float64)
+
+    def _apply(self, g: Tensor, x: Tensor) -> Tensor:
+        source = self._permutation(self.group.inverse(g)).to(x.device)
+        batch = torch.broadcast_shapes(source.shape[:-1], x.shape[:-1])
+        return torch.gather(x.expand(*batch, -1), -1, source.expand(*batch, -1))
+
+    def _character(self, g: Tensor) -> Tensor:
+        """Return the number of fixed coordinates."""
+        return (self._permutation(g) == torch.arange(self.dim, device=g.device)).sum(-1).to(torch.float64)
+
+
+class MatrixRepresentation(Representation):
+    """A representation given by a function g ↦ ρ(g).
+
+    Parameters
+    ----------
+    matrices
+        ``matrices(g)`` returns ρ(g), shape ``(..., dim, dim)``.
+    unitary
+        Whether every ρ(g) is unitary; ``False`` admits others, for which averages over the group are *not* orthogonal
+        projections.
+
+    Raises
+    ------
+    TypeError
+        The matrices are no float64 or complex128 tensors.
+    ValueError
+        Wrong shape, NaN, ρ(1) ≠ 1, ρ(g)ρ(h) ≠ ρ(gh), or not unitary although ``unitary`` is set (tolerance 1e-8, on
+        the elements of ``_test_pairs``).
+    """
+
+    def __init__(
+        self, group: Group, dim: int, matrices: Callable[[Tensor], Tensor], name: str, unitary: bool = True
+    ) -> None:
+        super().__init__(group, dim, name)
+        self._matrices, self.is_unitary = check_callable("matrices", matrices), unitary
+        g, h = _test_pairs(group, dim)
+        g = torch.cat([group.identity()[None], g])
+        a, b, ab = matrices(g), matrices(h), matrices(group.multiply(g[1:], h))
+        if check_tensor("matrices(g)", a).dtype not in (torch.float64, torch.complex128):
+            raise TypeError(f"matrices(g) must be of dtype torch.float64 or torch.complex128, got {a.dtype}")
+        if a.shape != (len(g), dim, dim):
+            raise ValueError(f"matrices(g) must have shape ({len(g)}, {dim}, {dim}), got {tuple(a.shape)}")
+        unit = torch.eye(dim, dtype=a.dtype)
+        defect = max(float((a[1:] @ b - ab).abs().max()), float((a[0] - unit).abs().max()))
+        if not defect <= 1e-8:
+            raise ValueError(f"matrices must be a homomorphism of {group}: max |ρ(g)ρ(h) − ρ(gh)| = {defect:.1e}")
+        defect = float((a @ a.mH - unit).abs().max())
+        if unitary and defect > 1e-8:
+            got = f"max |ρ(g)ρ(g)* − 1| = {defect:.1e}"
+            raise ValueError(f"matrices must be unitary: {got}; pass unitary=False to allow others")
+        self.is_complex = a.is_complex()
+
+    def _matrix(self, g: Tensor) -> Tensor:
+        """Return ρ(g)."""
+        return self._matrices(g)
+
+
+class _Dual(Representation):
+    """The dual g ↦ ρ(g⁻¹)ᵀ; for unitary ρ that is the complex conjugate."""
+
+    def __init__(self, base: Representation) -> None:
+        super().__init__(base.group, base.dim, f"{base.name}*")
+        self.base, self.is_unitary, self.is_complex = base, base.is_unitary, base.is_complex
+
+    def _matrix(self, g: Tensor) -> Tensor:
+        return self.base._matrix(self.group.inverse(g)).mT
+
+    def _derivative(self, x: Tensor) -> Tensor:
+        return -self.base._derivative(x).mT
+
+    def dual(self) -> Representation:
+        return self.base
+
+
+class DirectSum(Representation):
+    """The direct sum V ⊕ W: blocks one after the other."""
+
+    def __init__(self, *summands: Representation) -> None:
+        group = _common_group("summands", summands)
+        super().__init__(group, sum(s.dim for s in summands), "⊕".join(s.name for s in summands))
+        self.summands, self._sizes = summands, [s.dim for s in summands]
+        self.is_permutation, self.is_unitary, self.is_complex = _flags(summands)
+
+    def _permutation(self, g: Tensor) -> Tensor:
+        """Return the permutations of the blocks, shifted to their places."""
+        starts = [sum(self._sizes[:i]) for i in range(len(self._sizes))]
+        return torch.cat([s._permutation(g) + start for s, start in zip(self.summands, starts, strict=True)], dim=-1)
+
+    def _matrix(self, g: Tensor) -> Tensor:
+        """Return block diagonal matrices."""
+        return _block_diagonal([s._matrix(g) for s in self.summands])
+
+    def _derivative(self, x: Tensor) -> Tensor:
+        """Return the block diagonal of the derivatives."""
+        return _block_diagonal([s._derivative(x) for s in self.summands])
+
+    def _apply(self, g: Tensor, x: Tensor) -> Tensor:
+        parts = x.split(self._sizes, dim=-1)
+        return torch.cat([s._apply(g, part) for s, part in zip(self.summands, parts, strict=True)], dim=-1)
+
+    def _character(self, g: Tensor) -> Tensor:
+        """Return the sum of the characters."""
+        return sum(s._character(g) for s in self.summands)
+
+    def dual(self) -> Representation:
+        """Return the direct sum of the duals."""
+        return DirectSum(*[s.dual() for s in self.summands])
+
+
+class TensorProduct(Representation):
+    """The tensor product V ⊗ W with basis e_i ⊗ f_j in row-major order (i first)."""
+
+    def __init__(self, first: Representation, second: Representation) -> None:
+        group = _common_group("factors", (first, second))
+        super().__init__(group, first.dim * second.dim, f"{first.name}⊗{second.name}")
+        self.first, self.second = first, second
+        self.is_permutation, self.is_unitary, self.is_complex = _flags((first, second))
+
+    def _permutation(self, g: Tensor) -> Tensor:
+        """Return the permutation of index pairs (i, j) ↦ (π(i), τ(j))."""
+        p, q = self.first._permutation(g), self.second._permutation(g)
+        return (p[..., :, None] * self.second.dim + q[..., None, :]).flatten(-2)
+
+    def _matrix(self, g: Tensor) -> Tensor:
+        """Return Kronecker products."""
+        return _kronecker(self.first._matrix(g), self.second._matrix(g))
+
+    def _derivative(self, x: Tensor) -> Tensor:
+        """Return dρ ⊗ 1 + 1 ⊗ dτ."""
+        a, b = self.first._derivative(x), self.second._derivative(x)
+        return _kronecker(a, torch.eye(self.second.dim).to(b)) + _kronecker(torch.eye(self.first.dim).to(a), b)
+
+    def _apply(self, g: Tensor, x: Tensor) -> Tensor:
+        x = x.unflatten(-1, (self.first.dim, self.second.dim))
+        h = self.group.unsqueeze(g)
+        x = self.second._apply(h, x)
+        return self.first._apply(h, x.mT).mT.flatten(-2)
+
+    def _character(self, g: Tensor) -> Tensor:
+        """Return the product of the characters."""
+        return self.first._character(g) * self.second._character(g)
+
+    def dual(self) -> Representation:
+        """Return the tensor product of the duals."""
+        return TensorProduct(self.first.dual(), self.second.dual())
+
+
+class Hom(TensorProduct):
+    """The space of linear maps A : V → W with the action ρ_W(g) A ρ_V(g)⁻¹, that is W ⊗ V*.
+
+    Its vectors are matrices of shape ``(dim W, dim V)``. Its invariants are the equivariant maps
+    (Nordenfors, Ohlsson, Flinth 2023, Lemma 1).
+    """
+
+    def __init__(self, source: Representation, target: Representation) -> None:
+        _common_group("source and target", (source, target))
+        super().__init__(target, source.dual())
+        self.source, self.target = source, target
+        self.name, self.shape = f"Hom({source.name}, {target.name})", (target.dim, source.dim)
+
+
+class Restriction(Representation):
+    """A representation of a group, restricted to a subgroup given by its embedding.
+
+    Parameters
+    ----------
+    base
+        The representation of the large group.
+    subgroup
+        The small group.
+    embed
+        The homomorphism ``embed(h)`` from the small group into the large one.
+
+    Raises
+    ------
+    ValueError
+        ``embed`` returns no elements of the large group, or embed(gh) ≠ embed(g) embed(h).
+    """
+
+    def __init__(self, base: Representation, subgroup: Group, embed: Callable[[Tensor], Tensor]) -> None:
+        group = _common_group("base", (base,))
+        super().__init__(subgroup, base.dim, f"{base.name}|{subgroup}")
+        self.base, self.embed, self.shape = base, embed, base.shape
+        self.is_permutation, self.is_unitary, self.is_complex = _flags((base,))
+        g, h = _test_pairs(subgroup, 1)
+        a, b, ab = (group.check("embed(g)", check_callable("embed", embed)(k)) for k in (g, h, subgroup.multiply(g, h)))
+        product = group.multiply(a, b)
+        if not group.is_finite:  # compared by their action, since angles are known modulo 2π only
+            product, ab = base._matrix(product), base._matrix(ab)
+        if not torch.allclose(product, ab, rtol=0, atol=1e-8):
+            raise ValueError(f"embed must be a homomorphism of {subgroup} into {group}: embed(gh) ≠ embed(g) embed(h)")
+
+    def _permutation(self, g: Tensor) -> Tensor:
+        """Return the permutation of the embedded element."""
+        return self.base._permutation(self.embed(g))
+
+    def _matrix(self, g: Tensor) -> Tensor:
+        """Return ρ of the embedded element."""
+        return self.base._matrix(self.embed(g))
+
+    def _apply(self, g: Tensor, x: Tensor) -> Tensor:
+        return self.base._apply(self.embed(g), x)
+
+    def _character(self, g: Tensor) -> Tensor:
+        """Return the character of the embedded element."""
+        return self.base._character(self.embed(g))
+
+
+def _common_group(name: str, parts: tuple[Representation, ...]) -> Group:
+    for part in parts:
+        if not isinstance(part, Representation):
+            raise TypeError(f"{name} must be representations, got {part!r} of type {type(part).__name__}")
+    if len({part.group for part in parts}) != 1:
+        raise ValueError(f"{name} must be representations of one group, got {[str(p.group) for p in parts]}")
+    return parts[0].group
+
+
+def _flags(parts: tuple[Representation, ...]) -> tuple[bool, bool, bool]:
+    return (
+        all(p.is_permutation for p in parts),
+        all(p.is_unitary for p in parts),
+        any(p.is_complex for p in parts),
+    )
+
+
+def _test_pairs(group: Group, dim: int) -> tuple[Tensor, Tensor]:
+    """Pairs on which a new representation is tested.
+
+    Where it is cheap, all pairs of a generator and an element, which proves the homomorphism of a finite group; else
+    generators and 16 random elements, in two orders.
+    """
+    s = group.generators()
+    if isinstance(group, FiniteGroup) and group.order * len(s) * dim**2 <= 2**20:
+        return s.repeat_interleave(group.order, 0), group.elements().repeat(len(s), *[1] * len(group.element_shape))
+    g = torch.cat([s, group.sample(16, torch.Generator().manual_seed(0))])
+    return g, g.flip(0)
+
+
+def _kronecker(a: Tensor, b: Tensor) -> Tensor:
+    dtype = torch.promote_types(a.dtype, b.dtype)
+    product = a.to(dtype)[..., :, None, :, None] * b.to(dtype)[..., None, :, None, :]
+    return product.flatten(-2).flatten(-3, -2)
+
+
+def _block_diagonal(blocks: list[Tensor]) -> Tensor:
+    dtype = blocks[0].dtype
+    for block in blocks[1:]:
+        dtype = torch.promote_types(dtype, block.dtype)
+    size = sum(block.shape[-1] for block in blocks)
+    out = torch.zeros(*blocks[0].shape[:-2], size, size, dtype=dtype, device=blocks[0].device)
+    start = 0
+    for block in blocks:
+        stop = start + block.shape[-1]
+        out[..., start:stop, start:stop] = block.to(dtype)
+        start = stop
+    return out

@@ -1,0 +1,388 @@
+"""Gradient descent on the nominal, the equivariant and the augmented risk, for many runs at once.
+
+The augmented risk of a sampling law ν on the group is R^ν(A) = ∫ E ℓ(Φ_A(gx), gy) dν(g), with ν = Haar measure in
+Nordenfors, Ohlsson, Flinth 2023, eq. (5). Gradients are those of the whole data set, accumulated over parts of any
+size. Augmentation is either exact (the integral over ν) or sampled as there: in every epoch, several passes over the
+data, one element of ν for every mini-batch and pass, independently for every run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from lib.checks import check_choice, check_float, check_instance, check_int
+from lib.training.networks import Network, check_inputs
+from lib.training.sampling_laws import Law
+
+
+@dataclass(frozen=True)
+class Task:
+    """A network and the data that it is fitted to.
+
+    Attributes
+    ----------
+    network : lib.training.networks.Network
+        The architecture.
+    inputs : Tensor
+        Shape ``(samples, channels, dim V)``.
+    targets : Tensor
+        Labels ``(samples,)``, or masks ``(samples, channels, dim W)``.
+    batch : int
+        Samples that share one group element in sampled augmentation; must divide the number of samples.
+    """
+
+    network: Network
+    inputs: Tensor
+    targets: Tensor
+    batch: int
+
+    def __post_init__(self) -> None:
+        check_inputs(self.network, self.inputs, self.targets)
+        check_int("batch", self.batch)
+        if len(self.inputs) % self.batch:
+            raise ValueError(f"batch must divide the number of samples {len(self.inputs)}, got {self.batch}")
+
+    @property
+    def batches(self) -> int:
+        """Number of mini-batches."""
+        return len(self.inputs) // self.batch
+
+    def to(self, dtype: torch.dtype, device: torch.device | str = "cpu") -> Task:
+        """Return the task with inputs of another type, on another device."""
+        return replace(self, inputs=self.inputs.to(device, dtype), targets=self.targets.to(device))
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """How a gradient is formed.
+
+    Attributes
+    ----------
+    kind : str
+        ``"nominal"``, ``"equivariant"`` (layers kept in reduced coordinates of E) or ``"augmented"``.
+    law : Law or None
+        The sampling law ν of ``"augmented"``.
+    passes : int or None
+        Passes per epoch with freshly drawn elements; ``None`` integrates over ν exactly.
+    """
+
+    kind: str
+    law: Law | None = None
+    passes: int | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("kind", self.kind, ("nominal", "equivariant", "augmented"))
+        if (self.kind == "augmented") != (self.law is not None):
+            raise ValueError(f"law must be given for 'augmented' and only there, got {self.law!r} for {self.kind!r}")
+        if self.law is not None:
+            check_instance("law", self.law, Law)
+        if self.passes is not None:
+            check_int("passes", self.passes)
+
+
+NOMINAL, EQUIVARIANT = Strategy("nominal"), Strategy("equivariant")
+
+
+def augmented(law: Law, passes: int | None = None) -> Strategy:
+    """Return augmentation by ν: sampled in so many passes per epoch, or exact."""
+    return Strategy("augmented", law, passes)
+
+
+@dataclass(frozen=True)
+class View:
+    """Part of the (transformed) data with weights: the risk is Σ weight · loss over all views.
+
+    Attributes
+    ----------
+    x, y : Tensor
+        Inputs and targets with the runs (or 1) as first axis.
+    weights : Tensor
+        Shape ``(runs or 1, samples)``.
+    """
+
+    x: Tensor
+    y: Tensor
+    weights: Tensor
+
+
+def views(task: Task, strategy: Strategy, generators: Sequence[torch.Generator], part: int) -> Iterator[View]:
+    """Yield the data of one epoch in parts of about ``part`` samples per run.
+
+    One generator per run: what a run sees does not depend on the other runs. Where ν has no more elements than there
+    are passes, a batch is used once per *element* and weighted by how often it was drawn, which gives the same
+    gradient.
+    """
+    count = len(task.inputs)
+    if strategy.law is None:
+        yield from _parts(task.inputs[None], task.targets[None], task.inputs.new_full((1, count), 1 / count), part)
+    elif strategy.passes is None:
+        elements, weights = strategy.law.listed()
+        shares = weights.to(task.inputs)[None, :, None].expand(1, -1, count) / count
+        yield from _weighted(task, elements, shares, part)
+    elif strategy.law.support is not None and strategy.law.support <= strategy.passes:
+        yield from _counted(task, strategy, generators, part)
+    else:
+        yield from _drawn(task, strategy, generators, part)
+
+
+def transformed(task: Task, g: Tensor) -> tuple[Tensor, Tensor]:
+    """Return ρ_X(g) x and ρ_Y(g) y for all data and elements g ``(m, *element_shape)``; m is the first axis of both."""
+    spaces = check_instance("task", task, Task).network.architecture.spaces
+    spaces[0].representation.group.check("g", g)
+    inverse = spaces[0].representation.group.inverse(g)
+    source = spaces[0].representation.permutation(inverse).to(task.inputs.device)
+    x = _read(task.inputs, source)
+    if task.targets.ndim == 1:
+        return x, task.targets.expand(len(g), -1)
+    return x, _read(task.targets, spaces[-1].representation.permutation(inverse).to(source.device))
+
+
+def _read(values: Tensor, source: Tensor) -> Tensor:
+    """Return ``values[..., source[k]]`` for every k, shape ``(len(source), *values.shape)``."""
+    return values[..., source].movedim(-2, 0)
+
+
+def _parts(x: Tensor, y: Tensor, weights: Tensor, part: int) -> Iterator[View]:
+    pieces = zip(x.split(part, 1), y.split(part, 1), weights.split(part, 1), strict=True)
+    yield from (View(a, b, w) for a, b, w in pieces)
+
+
+def _weighted(task: Task, elements: Tensor, shares: Tensor, part: int) -> Iterator[View]:
+    """Yield the data under every element, with weights ``shares`` of shape ``(runs or 1, elements, samples)``."""
+    step = max(1, part // len(task.inputs))
+    for first in range(0, len(elements), step):
+        take = slice(first, first + step)
+        x, y = transformed(task, elements[take])
+        yield from _parts(x.flatten(0, 1)[None], y.flatten(0, 1)[None], shares[:, take].flatten(1), part)
+
+
+def _counted(task: Task, strategy: Strategy, generators: Sequence[torch.Generator], part: int) -> Iterator[View]:
+    elements, weights = strategy.law.listed()
+    draws = [
+        torch.multinomial(weights.expand(task.batches, -1), strategy.passes, True, generator=g) for g in generators
+    ]
+    counts = torch.nn.functional.one_hot(torch.stack(draws), len(elements)).sum(2)
+    share = counts.to(task.inputs) / (strategy.passes * len(task.inputs))
+    kept = counts.sum((0, 1)) > 0
+    shares = share.repeat_interleave(task.batch, 1).transpose(1, 2)[:, kept]
+    yield from _weighted(task, elements[kept], shares, part)
+
+
+def _drawn(task: Task, strategy: Strategy, generators: Sequence[torch.Generator], part: int) -> Iterator[View]:
+    law, (count, _channels, _dim) = strategy.law, task.inputs.shape
+    total = strategy.passes * task.batches
+    g = torch.stack([law.group.inverse(law.sample(total, generator)) for generator in generators])
+    spaces = task.network.architecture.spaces
+    source = spaces[0].representation.permutation(g).to(task.inputs.device)
+    masks = task.targets.ndim > 1
+    out_source = spaces[-1].representation.permutation(g).to(task.inputs.device) if masks else source
+    step = max(1, part // task.batch)
+    weights = task.inputs.new_full((1, step * task.batch), 1 / (strategy.passes * count))
+    for first in range(0, total, step):
+        take = torch.arange(first, min(first + step, total), device=source.device)
+        where = (take % task.batches)[:, None] * task.batch + torch.arange(task.batch, device=source.device)
+        x = _gather(task.inputs[where], source[:, take])
+        y = _gather(task.targets[where], out_source[:, take]) if masks else task.targets[where].flatten()[None]
+        yield View(x, y, weights[:, : x.shape[1]])
+
+
+def _gather(values: Tensor, source: Tensor) -> Tensor:
+    """Return values ``(k, batch, c, dim)`` read at ``source`` ``(runs, k, dim)``, shape ``(runs, k·batch, c, dim)``."""
+    shape = (len(source), *values.shape)
+    index = source[:, :, None, None].expand(shape)
+    return torch.gather(values.expand(shape), -1, index).flatten(1, 2)
+
+
+def run_generators(runs: Sequence[int], seed: int) -> list[torch.Generator]:
+    """Return one generator per run number; the streams depend on seed and run number only."""
+    check_int("seed", seed, minimum=0)
+    return [torch.Generator().manual_seed(7_000_003 * seed + check_int("runs", run, minimum=0)) for run in runs]
+
+
+def gradient(
+    task: Task, parameters: Sequence[Tensor], pieces: Iterator[View] | Sequence[View]
+) -> tuple[Tensor, list[Tensor]]:
+    """Return the risk of every run, shape ``(runs,)``, and its gradient in the parameters, accumulated over the views.
+
+    ``parameters`` are dense layers, or reduced coordinates: then the gradient is that of θ ↦ R(A(θ)), orbit sums of ∇R.
+    """
+    check_instance("task", task, Task).network.check_parameters("parameters", parameters)
+    leaves = [p.detach().contiguous().requires_grad_(True) for p in parameters]
+    risk = leaves[0].new_zeros(len(leaves[0]))
+    for view in pieces:
+        losses = (task.network.losses(leaves, view.x, view.y) * view.weights).sum(1)
+        losses.sum().backward()
+        risk += losses.detach()
+    return risk, [leaf.grad for leaf in leaves]
+
+
+@dataclass(frozen=True)
+class History:
+    """What was recorded during training.
+
+    Attributes
+    ----------
+    moved : Tensor
+        ‖A_i − A_i⁰‖ for every layer i, shape ``(epochs + 1, runs, layers)``, float64.
+    off : Tensor
+        ‖(A_i)_{E^⊥}‖, same shape.
+    risk : Tensor
+        The strategy's risk before each step, shape ``(epochs, runs)``.
+    seconds, recording_seconds : float
+        Wall-clock time of the training, and of the measuring of distances within it.
+    """
+
+    moved: Tensor
+    off: Tensor
+    risk: Tensor
+    seconds: float
+    recording_seconds: float
+
+    @property
+    def distance(self) -> Tensor:
+        """‖A − A⁰‖ over all layers, shape ``(epochs + 1, runs)``."""
+        return self.moved.square().sum(-1).sqrt()
+
+    @property
+    def drift(self) -> Tensor:
+        """‖A_{E^⊥}‖ over all layers, shape ``(epochs + 1, runs)``."""
+        return self.off.square().sum(-1).sqrt()
+
+
+def train(
+    task: Task,
+    start: Sequence[Tensor],
+    strategy: Strategy,
+    epochs: int,
+    rate: float,
+    seed: int = 0,
+    first_run: int = 0,
+    runs_at_once: int | None = None,
+    part: int = 512,
+) -> History:
+    """Take full-batch gradient steps from a start in E and record the distances after each.
+
+    What is stored of a run is its displacement A − A⁰ (and A⁰ ∈ E in reduced coordinates), so that small distances
+    are not lost in rounding A itself, in float32 too.
+
+    Parameters
+    ----------
+    task, start
+        The data, and reduced coordinates of A⁰ as from ``Network.start``; they fix dtype and device.
+    strategy
+        How gradients are formed.
+    epochs, rate
+        Number of steps and step size.
+    seed
+        Seed of the augmentation; run r draws from a stream of its own.
+    first_run
+        Number of the first run in ``start``, so that a part of the runs can be trained alone.
+    runs_at_once
+        Runs trained together; by default as many as keep the working set near 64 MiB, at least one.
+    part
+        Samples per run that go through the network together; does not change the result beyond rounding.
+    """
+    check_instance("task", task, Task)
+    check_instance("strategy", strategy, Strategy)
+    check_int("epochs", epochs)
+    check_float("rate", rate, minimum=0.0)
+    check_int("seed", seed, minimum=0)
+    check_int("first_run", first_run, minimum=0)
+    check_int("part", part)
+    task.network.check_parameters("start", start)
+    runs = len(start[0])
+    size = _runs_at_once(task, runs, part) if runs_at_once is None else check_int("runs_at_once", runs_at_once)
+    pieces = []
+    for first in range(0, runs, size):
+        chunk = [s[first : first + size] for s in start]
+        generators = run_generators(range(first_run + first, first_run + first + len(chunk[0])), seed)
+        pieces.append(_train_chunk(task, chunk, strategy, epochs, rate, generators, part))
+    joined = {name: torch.cat([getattr(p, name) for p in pieces], dim=1) for name in ("moved", "off", "risk")}
+    return History(
+        **joined, seconds=sum(p.seconds for p in pieces), recording_seconds=sum(p.recording_seconds for p in pieces)
+    )
+
+
+def _runs_at_once(task: Task, runs: int, part: int) -> int:
+    widest = max(space.size for space in task.network.architecture.spaces)
+    floats = 3 * task.network.dimension + 2 * widest * min(part, len(task.inputs))
+    return max(1, min(runs, 16 * 2**20 // floats))
+
+
+def _train_chunk(
+    task: Task,
+    start: Sequence[Tensor],
+    strategy: Strategy,
+    epochs: int,
+    rate: float,
+    generators: Sequence[torch.Generator],
+    part: int,
+) -> History:
+    state = (_Reduced if strategy.kind == "equivariant" else _Dense)(task.network, start)
+    moved, off, risks, recording = [], [], [], 0.0
+    begin = time.perf_counter()
+    for epoch in range(epochs + 1):
+        tick = time.perf_counter()
+        distances = state.distances(first=epoch == 0, last=epoch == epochs)
+        moved.append(distances[0])
+        off.append(distances[1])
+        recording += time.perf_counter() - tick
+        if epoch < epochs:
+            risk, grads = gradient(task, state.parameters(), views(task, strategy, generators, part))
+            state.step(grads, rate)
+            risks.append(risk)
+    seconds = time.perf_counter() - begin
+    return History(
+        torch.stack(moved).double().cpu(),
+        torch.stack(off).double().cpu(),
+        torch.stack(risks).double().cpu(),
+        seconds,
+        recording,
+    )
+
+
+class _Dense:
+    """Layers A = A⁰ + D with dense displacement D."""
+
+    def __init__(self, network: Network, start: Sequence[Tensor]) -> None:
+        self.network, self.start = network, start
+        self.displacement = [torch.zeros_like(a) for a in network.embed(start)]
+
+    def parameters(self) -> list[Tensor]:
+        return [a.add_(d) for a, d in zip(self.network.embed(self.start), self.displacement, strict=True)]
+
+    def step(self, grads: Sequence[Tensor], rate: float) -> None:
+        for d, g in zip(self.displacement, grads, strict=True):
+            d.sub_(g, alpha=rate)
+
+    def distances(self, first: bool, last: bool) -> tuple[Tensor, Tensor]:
+        """Distance from the start and from E; nothing has moved at the first epoch."""
+        moved = torch.stack([d.flatten(1).norm(dim=1) for d in self.displacement], dim=1)
+        return moved, torch.zeros_like(moved) if first else self.network.off(self.displacement)
+
+
+class _Reduced:
+    """Layers in E: reduced coordinates θ = θ⁰ + δ; projected descent divides orbit sums of ∇R by orbit sizes."""
+
+    def __init__(self, network: Network, start: Sequence[Tensor]) -> None:
+        self.network, self.start = network, start
+        self.displacement = [torch.zeros_like(c) for c in start]
+
+    def parameters(self) -> list[Tensor]:
+        return [a + d for a, d in zip(self.start, self.displacement, strict=True)]
+
+    def step(self, grads: Sequence[Tensor], rate: float) -> None:
+        for d, g, layer in zip(self.displacement, grads, self.network.layers, strict=True):
+            d.sub_(g / layer.mean.sizes.to(g), alpha=rate)
+
+    def distances(self, first: bool, last: bool) -> tuple[Tensor, Tensor]:
+        """Distance from the start; the one from E is 0 by construction, and measured once, at the last epoch."""
+        pairs = zip(self.network.layers, self.displacement, strict=True)
+        moved = torch.stack([layer.reduced_norm(d) for layer, d in pairs], dim=1)
+        dense = self.network.embed(self.displacement) if last else []
+        return moved, self.network.off(dense) if last else torch.zeros_like(moved)

@@ -1,0 +1,348 @@
+"""Gradient flow of a classification loss for linear networks, followed until the direction of the predictor settles.
+
+For a network of degree L write w = rθ with ‖θ‖ = 1 and z_i = y_i x_i, and let T = r^L be the inverse temperature. The
+gradient of the loss Σ ℓ(y_i⟨x_i, β(w)⟩) points along g(θ) = Jβ(θ)ᵀ Σ p_i z_i, where for the exponential loss
+p = softmax(−T⟨z_i, β(θ)⟩). The speed of the flow can be chosen freely; with ds = ‖dw‖/‖w‖ for time it reads
+
+    dθ/ds = u − θ⟨θ, u⟩,    d log r/ds = ⟨θ, u⟩,    u = g/‖g‖.
+
+*Flow*: this system is integrated until log(1/loss), that is T times the smallest margin of θ, reaches a cap near 1e5,
+far beyond what descent in steps sees. *Continuation*: then T is frozen and the same field, now with s = log r, hence
+dθ/ds = g/⟨θ, g⟩ − θ, followed over further e-folds of the norm until θ is stationary. Freezing T keeps the multipliers
+p smooth; it moves the end by O(1/T). A rest point from which the field leads away is a saddle: almost no start leads to
+it, but an integrator that loses small components comes to rest there. It is left.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy.integrate import solve_ivp
+from torch import Tensor
+
+from lib.checks import check_choice, check_float, check_instance, check_tensor
+from lib.training.linear_networks import LinearNetwork
+from lib.training.margins import NotSeparable, separability
+
+LOSSES = ("exponential", "logistic")
+_RESTARTS = 100  # of the integrator
+_EVALUATIONS = 100_000  # of the field; typical runs need 500 to 5000
+_GROWTH = 1e-4  # per e-fold, from which a rest point counts as a saddle; at a minimum rounding gives up to 3e-6
+_KICK = 1e-5  # how far a saddle is left before the field is followed again
+_LENGTH = 1e4  # longest path before the loss must have reached the cap; typical paths are shorter than 20
+
+
+@dataclass(frozen=True)
+class Integration:
+    """How the flow is followed.
+
+    Attributes
+    ----------
+    loss : str
+        ``"exponential"``, ℓ(m) = exp(−m), or ``"logistic"``, ℓ(m) = log(1 + exp(−m)).
+    cap : float
+        Value of log(1/loss) at which the continuation takes over.
+    efolds : float
+        Most e-folds of the norm in the continuation.
+    tolerance : float
+        The continuation stops when the angle between θ and the gradient is below this, unless θ is a saddle.
+    accuracy : float
+        Relative error per step of the integrator; the absolute one is a thousandth of it.
+    """
+
+    loss: str = "exponential"
+    cap: float = 1e5
+    efolds: float = 1000.0
+    tolerance: float = 1e-6
+    accuracy: float = 1e-6
+
+    def __post_init__(self) -> None:
+        check_choice("loss", self.loss, LOSSES)
+        check_float("cap", self.cap, minimum=10.0, maximum=1e7)
+        check_float("efolds", self.efolds, minimum=0.0)
+        check_float("tolerance", self.tolerance, minimum=1e-12)
+        check_float("accuracy", self.accuracy, minimum=1e-12, maximum=1e-2)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The end of a gradient flow, and the way there; see :func:`train`.
+
+    Attributes
+    ----------
+    direction : Tensor
+        β/‖β‖, shape ``(d,)``.
+    parameters : Tensor
+        θ, of norm one.
+    multipliers : Tensor
+        The weights p_i of the points in the gradient, of sum one: the flow's own multipliers.
+    margins : Tensor
+        y_i⟨x_i, β⟩/‖β‖.
+    stationarity : float
+        Sine of the angle between θ and the gradient; zero at a stationary direction.
+    slackness : float
+        Σ p_i (m_i/min m − 1) with the margins m, zero when only points of smallest margin have weight.
+    temperature : float
+        T at the end of the flow, where it is frozen.
+    efolds : float
+        Length of the continuation in e-folds of the norm.
+    log_norm : Tensor
+        log ‖w‖ along flow and continuation, shape ``(steps,)``.
+    path : Tensor
+        β/‖β‖ at these times, shape ``(steps, d)``.
+    handover : int
+        The step at which the continuation takes over.
+    converged : bool
+        Whether ``stationarity`` met the tolerance, and not at a saddle.
+    """
+
+    direction: Tensor
+    parameters: Tensor
+    multipliers: Tensor
+    margins: Tensor
+    stationarity: float
+    slackness: float
+    temperature: float
+    efolds: float
+    log_norm: Tensor
+    path: Tensor
+    handover: int
+    converged: bool
+
+
+def train(
+    network: LinearNetwork, features: Tensor, labels: Tensor, start: Tensor, how: Integration | None = None
+) -> Trained:
+    """Follow the gradient flow of a linear network on separable data to the limit of its direction.
+
+    Gradient flow on an exponentially tailed loss converges in direction for homogeneous networks, to a stationary point
+    of the margin problem in parameter space (Lyu, Li 2020; Ji, Telgarsky 2020).
+
+    Parameters
+    ----------
+    network
+        The network.
+    features
+        Points x_i, shape ``(n, inputs)``.
+    labels
+        Labels y_i, each 1 or −1, shape ``(n,)``.
+    start
+        Parameters at the beginning, shape ``(size,)``.
+    how
+        Loss, cap and accuracy.
+
+    Raises
+    ------
+    NotSeparable
+        No β separates the points; the exception carries the certificate.
+    TypeError, ValueError
+        Points, labels or start of the wrong kind, shape or value.
+    ArithmeticError
+        The loss does not reach the cap, because the start lies on a saddle or leads to one; or the integrator stalls,
+        which can happen for a cap of 1e6 and more.
+    """
+    how = how or Integration()
+    check_instance("network", network, LinearNetwork)
+    for name, value in (("features", features), ("labels", labels), ("start", start)):
+        if check_instance(name, value, Tensor).requires_grad:
+            raise ValueError(f"{name} must not require gradients, the flow has none: pass {name}.detach()")
+    check_tensor("features", features, (None, network.inputs), inexact=True, real=True)
+    found = separability(features, labels)
+    if not found.separable:
+        raise NotSeparable(found)
+    if check_tensor("start", start, (network.size,), inexact=True, real=True).ndim != 1 or not start.norm() > 0:
+        raise ValueError(f"start must be a nonzero vector of {network.size} parameters, got shape {tuple(start.shape)}")
+    field = _Field(network, (features * labels[:, None]).double(), how)
+    radius = start.double().norm()
+    thetas, logs = field.flow(start.double() / radius, float(radius.log()))
+    handover = len(logs) - 1
+    temperature = math.exp(network.depth * float(logs[-1]))
+    theta, efolds = thetas[-1] / thetas[-1].norm(), 0.0
+    while True:
+        rests = field.tilt(theta, temperature) <= how.tolerance
+        away = field.way_out(theta, temperature) if rests else None
+        converged = rests and away is None
+        if converged or efolds >= how.efolds:
+            break
+        if away is not None:
+            theta = (theta + _KICK * away) / (theta + _KICK * away).norm()
+        more, times = field.proceed(theta, temperature, min(max(20.0, efolds), how.efolds - efolds))
+        thetas, logs = torch.cat([thetas, more[1:]]), torch.cat([logs, logs[-1] + times[1:]])
+        theta, efolds = more[-1] / more[-1].norm(), efolds + float(times[-1])
+    return field.describe(theta, temperature, efolds, thetas, logs, handover, converged)
+
+
+class _Field:
+    """The gradient field of a network on points z_i = y_i x_i, with its derivatives."""
+
+    def __init__(self, network: LinearNetwork, points: Tensor, how: Integration) -> None:
+        self.network, self.points, self.how = network, points, how
+        self.evaluations = 0
+
+    def weights(self, theta: Tensor, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the margins of θ, the weights p = softmax(log(−ℓ′)), and −d log(−ℓ′)/dm."""
+        return self._weigh(self.points @ self.network.predictor(theta), temperature)
+
+    def _weigh(self, margins: Tensor, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
+        m = temperature * margins
+        if self.how.loss == "exponential":
+            return margins, torch.softmax(-m, 0), torch.ones_like(m)
+        return margins, torch.softmax(torch.nn.functional.logsigmoid(-m), 0), torch.sigmoid(m)
+
+    def gradient(self, theta: Tensor, temperature: float) -> Tensor:
+        """Return g(θ) = Jᵀ Σ p_i z_i."""
+        self.evaluations += 1
+        if self.evaluations > _EVALUATIONS:
+            raise ArithmeticError(f"the integrator stalled at T = {temperature:.1e}; choose a smaller cap")
+        beta, product = self.network.vjp(theta)
+        return product(self._weigh(self.points @ beta, temperature)[1] @ self.points)
+
+    def derivative(self, theta: Tensor, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
+        """Return g, ∂g/∂θ and ∂g/∂log r."""
+        beta, product = self.network.vjp(theta)
+        margins, p, slope = self._weigh(self.points @ beta, temperature)
+        v = p @ self.points
+        rows = self.points @ self.network.jacobian(theta)
+        spread = (torch.diag(p) - torch.outer(p, p)) * slope  # −dp/dm
+        by_theta = self.network.hessian(theta, v) - temperature * rows.mT @ (spread @ rows)
+        by_log = -self.network.depth * temperature * (rows.mT @ (spread @ margins))
+        return product(v), by_theta, by_log
+
+    def tilt(self, theta: Tensor, temperature: float) -> float:
+        """Return the sine of the angle between the unit vector θ and g(θ)."""
+        g = self.gradient(theta, temperature)
+        return float((g - theta * (theta @ g)).norm() / g.norm())
+
+    def flow(self, theta: Tensor, log_norm: float) -> tuple[Tensor, Tensor]:
+        """Integrate (θ, log r) until log(1/loss) reaches the cap; return both at every step."""
+        depth, cap = self.network.depth, math.log(self.how.cap)
+
+        def field(_: float, y: np.ndarray) -> np.ndarray:
+            theta, u = self._split(y)
+            c = theta @ u
+            return torch.cat([u - theta * c, c[None]]).numpy()
+
+        def jacobian(_: float, y: np.ndarray) -> np.ndarray:
+            state = torch.from_numpy(y)
+            theta = state[:-1]
+            g, by_theta, by_log = self.derivative(theta, math.exp(depth * float(state[-1])))
+            u, dg = g / g.norm(), torch.cat([by_theta, by_log[:, None]], 1)
+            du = (dg - torch.outer(u, u @ dg)) / g.norm()
+            dc = theta @ du
+            dc[:-1] += u
+            top = du - torch.outer(theta, dc)
+            top.diagonal().sub_(theta @ u)
+            return torch.cat([top, dc[None]]).numpy()
+
+        def remaining(_: float, y: np.ndarray) -> float:
+            margins = self.points @ self.network.predictor(torch.from_numpy(y[:-1]))
+            return cap - depth * y[-1] - math.log(max(float(margins.min()), 1e-300))
+
+        remaining.terminal = True  # type: ignore[attr-defined]
+        start = torch.cat([theta, torch.tensor([log_norm], dtype=torch.float64)])
+        if not self.gradient(theta, math.exp(depth * log_norm)).norm() > 0:
+            raise ArithmeticError("the gradient vanishes at the start, which is a saddle; start from other parameters")
+        y, _, reached = self._solve(field, jacobian, start, _LENGTH, remaining)
+        if not reached:
+            raise ArithmeticError(f"the loss did not reach the cap on a path of length {_LENGTH:g}: a saddle is near")
+        return y[:, :-1], y[:, -1]
+
+    def proceed(self, theta: Tensor, temperature: float, efolds: float) -> tuple[Tensor, Tensor]:
+        """Integrate θ at fixed T over the given e-folds of the norm; return it at every step, and the steps."""
+
+        def field(_: float, y: np.ndarray) -> np.ndarray:
+            return self._rest(torch.from_numpy(y), temperature).numpy()
+
+        def jacobian(_: float, y: np.ndarray) -> np.ndarray:
+            return self._rest_derivative(torch.from_numpy(y), temperature).numpy()
+
+        y, times, _ = self._solve(field, jacobian, theta, efolds)
+        return y, times
+
+    def way_out(self, theta: Tensor, temperature: float) -> Tensor | None:
+        """Return the unit vector along which the field leads away from a rest point θ, None if it does not."""
+        rates, vectors = torch.linalg.eig(self._rest_derivative(theta, temperature))
+        growing = vectors[:, rates.real > _GROWTH]
+        if not growing.shape[1]:
+            return None
+        plane = torch.linalg.svd(torch.cat([growing.real, growing.imag], 1), full_matrices=False)
+        basis = plane.U[:, plane.S > 1e-8]
+        already = basis.mT @ self._rest(theta, temperature)  # what the field does there
+        return basis @ (already / already.norm() if already.norm() > 0 else torch.ones_like(already))
+
+    def _rest(self, theta: Tensor, temperature: float) -> Tensor:
+        """Return the field g/⟨θ, g⟩ − θ of the continuation."""
+        g = self.gradient(theta, temperature)
+        return g / (theta @ g) - theta
+
+    def _rest_derivative(self, theta: Tensor, temperature: float) -> Tensor:
+        g, dg, _by_log = self.derivative(theta, temperature)
+        a = theta @ g
+        result = (dg - torch.outer(g / a, theta @ dg + g)) / a
+        result.diagonal().sub_(1)
+        return result
+
+    def describe(
+        self,
+        theta: Tensor,
+        temperature: float,
+        efolds: float,
+        thetas: Tensor,
+        logs: Tensor,
+        handover: int,
+        converged: bool,
+    ) -> Trained:
+        """Collect what is known about the end of the flow."""
+        beta, path = self.network.predictor(theta), self.network.predictor(thetas)
+        margins, p, _ = self.weights(theta, temperature)
+        return Trained(
+            direction=beta / beta.norm(),
+            parameters=theta,
+            multipliers=p,
+            margins=margins / beta.norm(),
+            stationarity=self.tilt(theta, temperature),
+            slackness=float(p @ (margins / margins.min() - 1)),
+            temperature=temperature,
+            efolds=efolds,
+            log_norm=logs,
+            path=path / path.norm(dim=-1, keepdim=True),
+            handover=handover,
+            converged=converged,
+        )
+
+    def _split(self, y: np.ndarray) -> tuple[Tensor, Tensor]:
+        """Return θ and the unit gradient u of a state (θ, log r)."""
+        state = torch.from_numpy(y)
+        g = self.gradient(state[:-1], math.exp(self.network.depth * float(state[-1])))
+        return state[:-1], g / g.norm()
+
+    def _solve(
+        self, field: Callable, jacobian: Callable, start: Tensor, length: float, event: Callable | None = None
+    ) -> tuple[Tensor, Tensor, bool]:
+        """Integrate by LSODA; return the states, shape ``(steps, size)``, the times, and whether the event happened.
+
+        A point that becomes a support vector turns the path within a time of order 1/T, and the integrator then gives
+        up on its long step; it is started again from there. Where it cannot even begin, because the first step that
+        it chooses is too long, it is given ever shorter ones.
+        """
+        accuracy, states, times = self.how.accuracy, start.numpy()[:, None], np.zeros(1)
+        first_step: float | None = None
+        for _ in range(_RESTARTS):
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "lsoda", UserWarning)
+                done = solve_ivp(
+                    field, (times[-1], length), states[:, -1], "LSODA",
+                    jac=jacobian, rtol=accuracy, atol=1e-3 * accuracy, events=event, first_step=first_step,
+                )  # fmt: skip
+            first_step = None if len(done.t) > 1 else 0.1 * (first_step or 1e-8)
+            states, times = np.hstack([states, done.y[:, 1:]]), np.hstack([times, done.t[1:]])
+            if done.status >= 0:
+                break
+        else:
+            raise ArithmeticError(f"the integrator failed: {done.message}")
+        return torch.from_numpy(np.ascontiguousarray(states.T)), torch.from_numpy(times), done.status == 1

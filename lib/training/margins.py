@@ -1,0 +1,275 @@
+"""Hard-margin classification through the origin: the largest margin, its multipliers, and proofs of separability.
+
+Points x_i with labels y_i = ±1 are separable (by a hyperplane through the origin, there is no bias) when some β has
+y_i⟨x_i, β⟩ > 0 for all i; otherwise there are multipliers α ≥ 0, not all zero, with Σ α_i y_i x_i = 0 (Gordan 1873).
+Both answers come with their proof. Active sets are found by a solver and the final numbers by linear algebra on them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy.optimize import nnls
+from torch import Tensor
+
+from lib.checks import check_signs, check_tensor
+from lib.symmetry.haar import NullSpace, constraints
+from lib.symmetry.representations import Representation
+
+_ZERO = 1e-10  # a convex combination of the points y_i x_i this short, relative to the longest, counts as zero
+_EXACT = 1e-9  # how far a constraint or a multiplier may be off before the active set is changed
+
+
+@dataclass(frozen=True)
+class Separability:
+    """Whether labelled points are separable through the origin, with a proof; see :func:`separability`.
+
+    Attributes
+    ----------
+    vector : Tensor or None
+        A unit vector v with y_i⟨x_i, v⟩ > 0 for all i, if there is one.
+    multipliers : Tensor or None
+        Otherwise α ≥ 0 with Σ α_i = 1 and Σ α_i y_i x_i = 0.
+    residual : float
+        The smallest y_i⟨x_i, v⟩, or ‖Σ α_i y_i x_i‖; both relative to the longest point.
+    """
+
+    vector: Tensor | None
+    multipliers: Tensor | None
+    residual: float
+
+    @property
+    def separable(self) -> bool:
+        """Whether a separating vector exists."""
+        return self.vector is not None
+
+
+class NotSeparable(ValueError):
+    """The points have no separating vector; ``certificate`` holds the multipliers that prove it."""
+
+    def __init__(self, certificate: Separability) -> None:
+        used = int((certificate.multipliers > 0).sum())
+        super().__init__(
+            f"features and labels must be separable by a hyperplane through the origin, and they are not separable: "
+            f"{used} of {len(certificate.multipliers)} points have weights α ≥ 0, Σ α = 1, with "
+            f"‖Σ α y x‖ = {certificate.residual:.1e} of the longest point (see the attribute certificate)"
+        )
+        self.certificate = certificate
+
+
+@dataclass(frozen=True)
+class MaxMargin:
+    """The solution of min ½‖β‖² subject to y_i⟨x_i, β⟩ ≥ 1; see :func:`max_margin`.
+
+    Attributes
+    ----------
+    vector : Tensor
+        β, shape ``(d,)``.
+    multipliers : Tensor
+        α ≥ 0 with β = Σ α_i y_i x_i (up to a combination of the constraint rows if β was constrained), shape ``(n,)``.
+        They are unique when the support vectors with α > 0 cannot be exchanged for others.
+    margins : Tensor
+        y_i⟨x_i, β⟩, shape ``(n,)``; the smallest is 1.
+    residual : float
+        Largest violation of the optimality conditions, relative.
+    """
+
+    vector: Tensor
+    multipliers: Tensor
+    margins: Tensor
+    residual: float
+
+    @property
+    def direction(self) -> Tensor:
+        """β/‖β‖."""
+        return self.vector / self.vector.norm()
+
+    @property
+    def margin(self) -> float:
+        """The distance 1/‖β‖ of the closest point to the hyperplane."""
+        return 1 / float(self.vector.norm())
+
+    @property
+    def support(self) -> Tensor:
+        """Numbers of the points at that distance, whether their multiplier is positive or zero."""
+        return (self.margins < 1 + _EXACT).nonzero()[:, 0]
+
+
+def separability(features: Tensor, labels: Tensor) -> Separability:
+    """Decide whether points can be separated by a hyperplane through the origin, and prove the answer.
+
+    With z_i = y_i x_i, nonnegative least squares on min ‖Σ α_i z_i‖² + (1 − Σ α_i)² over α ≥ 0 ends at zero exactly
+    when the points are not separable (Lawson, Hanson 1974, chapter 23); otherwise Σ α_i z_i separates.
+
+    Parameters
+    ----------
+    features
+        Points x_i, shape ``(n, d)``.
+    labels
+        Labels y_i, each 1 or −1, shape ``(n,)``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Features or labels of the wrong kind or shape, labels other than ±1, no points, entries near overflow.
+    ArithmeticError
+        The margin is too small for this precision, between about 1e-8 and 1e-10 of the longest point; below that it
+        counts as zero.
+    """
+    return _decide(_signed(features, labels))[0]
+
+
+def max_margin(features: Tensor, labels: Tensor) -> MaxMargin:
+    """Return the classifier through the origin with the largest margin, min ½‖β‖² subject to y_i⟨x_i, β⟩ ≥ 1.
+
+    The active set comes from nonnegative least squares (:func:`separability`), β and its multipliers from linear
+    equations on it, so that the optimality conditions hold to rounding.
+
+    Parameters
+    ----------
+    features
+        Points x_i, shape ``(n, d)``.
+    labels
+        Labels y_i, each 1 or −1, shape ``(n,)``.
+
+    Raises
+    ------
+    NotSeparable
+        No β separates the points; the exception carries the certificate.
+    TypeError, ValueError, ArithmeticError
+        As for :func:`separability`; also if no active set meets the optimality conditions.
+    """
+    z = _signed(features, labels)
+    found, weights = _decide(z)
+    if not found.separable:
+        raise NotSeparable(found)
+    return _polish(z, weights > 0, np.zeros((0, z.shape[1])))
+
+
+def invariant_max_margin(features: Tensor, labels: Tensor, representation: Representation) -> MaxMargin:
+    """Return the classifier of largest margin among those that the group does not change.
+
+    Solves min ½‖β‖² subject to y_i⟨x_i, β⟩ ≥ 1 and ρ(g)ᵀβ = β, that is ⟨ρ(g)x, β⟩ = ⟨x, β⟩ for all x, as a convex
+    program with equality constraints for the generators. An interior point method finds the active set from the points
+    as they are; as in :func:`max_margin` the last digits come from linear equations on it. A basis of the invariants
+    serves only to decide whether there is a solution. The representation need not be unitary.
+
+    Parameters
+    ----------
+    features, labels
+        As for :func:`max_margin`.
+    representation
+        A real representation ρ on R^d.
+
+    Raises
+    ------
+    NotSeparable
+        No invariant β separates the points; then Σ α_i y_i x_i is orthogonal to every invariant β.
+    TypeError, ValueError, ArithmeticError
+        As for :func:`max_margin`; also for a representation of another dimension, a complex one, or one without
+        invariants.
+    """
+    import cvxpy
+
+    z = _signed(features, labels)
+    if not isinstance(representation, Representation):
+        raise TypeError(f"representation must be a Representation, got {type(representation).__name__}")
+    if representation.is_complex or representation.dim != z.shape[1]:
+        raise ValueError(f"representation must be real, of dimension {z.shape[1]}, got {representation}")
+    basis = NullSpace(representation.dual()).basis().numpy()
+    if not len(basis):
+        raise ValueError(f"representation must have an invariant classifier but zero, {representation.name} has none")
+    scale = float(np.linalg.norm(z, axis=1).max())
+    found, _ = _decide(z @ basis.T, scale)
+    if not found.separable:
+        raise NotSeparable(found)
+    fixed = constraints(representation.dual()).numpy()
+    beta = cvxpy.Variable(z.shape[1])
+    conditions = [z @ beta / scale >= 1, fixed @ beta == 0]
+    problem = cvxpy.Problem(cvxpy.Minimize(cvxpy.sum_squares(beta) / 2), conditions)
+    problem.solve(solver=cvxpy.CLARABEL)
+    weights = conditions[0].dual_value
+    return _polish(z, weights > 1e-6 * weights.max(), fixed)
+
+
+def angle(a: Tensor, b: Tensor) -> Tensor:
+    """Return the angle between vectors along the last axis, in radians, exact also where it is tiny or near π.
+
+    Raises
+    ------
+    TypeError, ValueError
+        The vectors are no tensors, have different lengths, or one of them is zero.
+    """
+    for name, t in (("a", a), ("b", b)):
+        if not bool((check_tensor(name, t, (None,), inexact=True).norm(dim=-1) > 0).all()):
+            raise ValueError(f"{name} must hold no zero vector, which has no direction")
+    if a.shape[-1] != b.shape[-1]:
+        raise ValueError(f"a and b must hold vectors of one length, got {a.shape[-1]} and {b.shape[-1]}")
+    u, v = (t / t.norm(dim=-1, keepdim=True) for t in (a, b))
+    return 2 * torch.atan2((u - v).norm(dim=-1), (u + v).norm(dim=-1))
+
+
+def one_minus_cosine(a: Tensor, b: Tensor) -> Tensor:
+    """Return 1 − cos of the angle between vectors along the last axis, exact also where it is tiny."""
+    return 2 * torch.sin(angle(a, b) / 2).square()
+
+
+def _signed(features: Tensor, labels: Tensor) -> np.ndarray:
+    """Return the points y_i x_i as a float64 array."""
+    check_tensor("features", features, (None, None), inexact=True)
+    if features.ndim != 2 or not features.numel() or features.is_complex():
+        wanted = "real, of shape (n, d) with n ≥ 1 and d ≥ 1"
+        raise ValueError(f"features must be {wanted}, got {features.dtype} of shape {tuple(features.shape)}")
+    check_signs("labels", labels, len(features))
+    z = (features * labels[:, None]).detach().cpu().to(torch.float64).numpy()
+    largest = float(np.abs(z).max())
+    if not largest > 0:
+        raise ValueError("features must not all be zero")
+    if not 1e-100 < largest < 1e100:
+        raise ValueError(f"features must have a largest entry between 1e-100 and 1e100, got {largest:.1e}")
+    return z
+
+
+def _decide(z: np.ndarray, scale: float | None = None) -> tuple[Separability, np.ndarray]:
+    """Return the certificate for the rows z_i, and the weights of nonnegative least squares."""
+    z = z / (float(np.linalg.norm(z, axis=1).max()) if scale is None else scale)
+    columns = np.vstack([z.T, np.ones(len(z))])
+    weights, _ = nnls(columns, np.eye(len(columns))[-1], maxiter=100 * max(columns.shape))
+    mean = weights @ z / weights.sum()
+    length = float(np.linalg.norm(mean))
+    if length <= _ZERO:
+        return Separability(None, torch.from_numpy(weights / weights.sum()), length), weights
+    smallest = float((z @ mean).min()) / length
+    if smallest <= 0:
+        raise ArithmeticError(
+            f"separability cannot be decided in this precision: a mean of the points has length {length:.1e} "
+            f"and the best vector a margin of {smallest:.1e}, relative to the longest point"
+        )
+    return Separability(torch.from_numpy(mean / length), None, smallest), weights
+
+
+def _polish(z: np.ndarray, active: np.ndarray, fixed: np.ndarray) -> MaxMargin:
+    """Return the shortest β with z_i·β = 1 on the active set and ``fixed @ β = 0``, correcting the set where needed."""
+    scale = float(np.linalg.norm(z, axis=1).max())
+    z = z / scale
+    for _ in range(10 * sum(z.shape)):
+        rows = np.vstack([z[active], fixed])
+        beta = np.linalg.lstsq(rows, np.r_[np.ones(active.sum()), np.zeros(len(fixed))], rcond=1e-12)[0]
+        alpha = np.zeros(len(z))
+        shares = np.linalg.lstsq(rows.T, beta, rcond=1e-12)[0]
+        alpha[active] = shares[: active.sum()]
+        margins = z @ beta
+        if alpha.min() < -_EXACT * alpha.max():
+            active = active & (np.arange(len(z)) != alpha.argmin())
+        elif margins.min() < 1 - _EXACT:
+            active = active | (np.arange(len(z)) == margins.argmin())
+        else:
+            break
+    else:
+        raise ArithmeticError("no active set meets the optimality conditions of the largest margin")
+    slack = float(np.abs(alpha @ z + shares[active.sum() :] @ fixed - beta).max() / np.abs(beta).max())
+    residual = max(slack, 1 - float(margins.min()), float(np.abs(fixed @ beta).max(initial=0.0)))
+    alpha = np.maximum(alpha, 0.0) / scale**2
+    return MaxMargin(torch.from_numpy(beta / scale), torch.from_numpy(alpha), torch.from_numpy(margins), residual)

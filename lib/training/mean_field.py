@@ -1,0 +1,381 @@
+"""Shallow networks as empirical measures of their units, and training under a symmetry.
+
+A network of N units with parameters θ_1 … θ_N is the measure ν = (1/N) Σ δ_{θ_i}; its output is the mean
+Φ_ν(x) = ∫ σ_*(x, z) dν(z). Particles are tensors of shape ``(..., N, dim Z)``; all axes in front are batch axes. The
+group acts on inputs, outputs and parameters, orthogonally, and the unit has to respect all three actions at once,
+σ_*(ρ_X(g)x, M_g z) = ρ_Y(g) σ_*(x, z) (Maass, Fontbona 2024). :mod:`lib.training.mean_field_descent` trains such
+networks.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lib.checks import check_callable, check_choice, check_instance, check_probabilities, check_tensor
+from lib.symmetry.groups import FiniteGroup
+from lib.symmetry.representations import Hom, Representation
+
+SCHEMES = ("vanilla", "DA", "FA", "EA")
+_TOLERANCE = 1e-9
+_PROBES = 64
+Pull = Callable[[Tensor], Tensor]
+
+
+class Unit:
+    """A unit σ_* : X × Z → Y, jointly equivariant for three orthogonal representations of one finite group.
+
+    Parameters
+    ----------
+    function
+        ``function(x, z)`` returns σ_*(x, z), shape ``(..., dim Y)``, for x of shape ``(..., dim X)`` and z of shape
+        ``(..., dim Z)``; batch axes broadcast. Differentiable in z.
+    inputs, outputs, parameters
+        How the group acts on X, Y and Z.
+    name
+        For messages.
+
+    Attributes
+    ----------
+    group : FiniteGroup
+        The group G.
+    fixed : Tensor
+        The orthogonal projection P onto E^G, the parameters that G leaves fixed, shape ``(dim Z, dim Z)``.
+    on_inputs, on_outputs, on_parameters : Tensor
+        The matrices of all elements, shapes ``(|G|, dim, dim)``.
+
+    Raises
+    ------
+    TypeError
+        ``function`` is no function; a representation is none, is complex, or is not of a finite group.
+    ValueError
+        Representations of different groups, or not orthogonal; or the unit is not jointly equivariant: the message
+        states the largest |σ_*(ρ_X(g)x, M_g z) − ρ_Y(g)σ_*(x, z)| over 64 Gaussian pairs and the generators g.
+    """
+
+    def __init__(
+        self,
+        function: Callable[[Tensor, Tensor], Tensor],
+        inputs: Representation,
+        outputs: Representation,
+        parameters: Representation,
+        name: str = "unit",
+    ) -> None:
+        self.function, self.name = check_callable("function", function), name
+        self.inputs, self.outputs, self.parameters = inputs, outputs, parameters
+        for place in ("inputs", "outputs", "parameters"):
+            _check_action(place, getattr(self, place), inputs)
+        self.group = inputs.group
+        elements = self.group.elements()
+        self.on_inputs, self.on_outputs, self.on_parameters = (
+            r.matrix(elements) for r in (inputs, outputs, parameters)
+        )
+        self.fixed = self.on_parameters.mean(0)
+        self._check_equivariance()
+
+    def __repr__(self) -> str:
+        """Return name, dimensions and group."""
+        dims = f"R^{self.inputs.dim} × R^{self.parameters.dim} → R^{self.outputs.dim}"
+        return f"{self.name}: {dims} under {self.group}"
+
+    def __call__(self, x: Tensor, z: Tensor) -> Tensor:
+        """Return σ_*(x, z), shape ``(..., dim Y)``; batch axes broadcast."""
+        check_tensor("x", x, (self.inputs.dim,), inexact=True)
+        check_tensor("z", z, (self.parameters.dim,), inexact=True)
+        return self.function(x, z)
+
+    def network(self, x: Tensor, particles: Tensor) -> Tensor:
+        """Return Φ_ν(x) = (1/N) Σ_i σ_*(x, θ_i).
+
+        Parameters
+        ----------
+        x
+            Inputs, shape ``(B, dim X)``, shared by all networks.
+        particles
+            Networks, shape ``(..., N, dim Z)``.
+
+        Returns
+        -------
+        Tensor
+            Outputs, shape ``(..., B, dim Y)``.
+        """
+        self.check_particles("particles", particles)
+        if check_tensor("x", x, (self.inputs.dim,), inexact=True).ndim != 2:
+            raise ValueError(f"x must have shape (B, {self.inputs.dim}), got {tuple(x.shape)}")
+        _check_dtypes(particles, x=x)
+        z = particles.reshape(1, -1, *particles.shape[-2:])
+        return self.linearise(x[None], z)[0].reshape(*particles.shape[:-2], len(x), self.outputs.dim)
+
+    def linearise(self, x: Tensor, z: Tensor) -> tuple[Tensor, Pull]:
+        """Return the outputs Φ_ν(x_b) and the map r ↦ Σ_b ∇_zσ_*(x_b, θ_i)ᵀ r_b; nothing is checked.
+
+        Parameters
+        ----------
+        x
+            Inputs, shape ``(S, B, dim X)``.
+        z
+            Particles, shape ``(S, R, N, dim Z)``: R networks see the same inputs.
+
+        Returns
+        -------
+        tuple
+            Outputs, shape ``(S, R, B, dim Y)``; and a function of one tensor of that shape, to be called at most once,
+            that returns a tensor shaped like z.
+        """
+        leaf = z.detach().requires_grad_(True)
+        with torch.enable_grad():
+            values = self.function(x[:, None, None], leaf[..., None, :])
+        mean = values.detach().mean(2)
+        return mean, lambda r: torch.autograd.grad(values, leaf, r[:, :, None].expand_as(values))[0]
+
+    def to(self, like: Tensor) -> Unit:
+        """Return the unit with its matrices in the dtype and on the device of ``like``."""
+        moved = copy.copy(self)
+        for name in ("fixed", "on_inputs", "on_outputs", "on_parameters"):
+            setattr(moved, name, getattr(self, name).to(like))
+        return moved
+
+    def check_particles(self, name: str, particles: Tensor) -> Tensor:
+        """Return particles if real, of shape ``(..., N, dim Z)`` with N ≥ 1; raise TypeError or ValueError else."""
+        if check_tensor(name, particles, (None, self.parameters.dim), inexact=True).is_complex():
+            raise TypeError(f"{name} must be real, got {particles.dtype}")
+        if particles.shape[-2] < 1:
+            raise ValueError(f"{name} must hold N ≥ 1 particles, got shape {tuple(particles.shape)}")
+        return particles
+
+    def _check_equivariance(self) -> None:
+        generator = torch.Generator().manual_seed(0)
+        x, z = (
+            torch.randn(_PROBES, r.dim, generator=generator, dtype=torch.float64)
+            for r in (self.inputs, self.parameters)
+        )
+        plain = check_tensor("function(x, z)", self.function(x, z), inexact=True)
+        if plain.shape != (_PROBES, self.outputs.dim):
+            wanted = f"({_PROBES}, {self.outputs.dim}) for {_PROBES} pairs"
+            raise ValueError(f"function must return shape {wanted}, got {tuple(plain.shape)}")
+        index = self.group.index(self.group.generators())
+        rho_x, rho_y, m = (t[index] for t in (self.on_inputs, self.on_outputs, self.on_parameters))
+        moved = self.function(x @ rho_x.mT, z @ m.mT)
+        defect = float((moved - plain @ rho_y.mT).abs().max()) if len(index) else 0.0
+        if not defect <= _TOLERANCE:
+            raise ValueError(
+                f"function must be jointly equivariant under {self.group}, but |σ(ρ(g)x, M_g z) − ρ(g)σ(x, z)| "
+                f"reaches {defect:.2g} (allowed {_TOLERANCE:g}) for {self.name}"
+            )
+
+
+@dataclass(frozen=True)
+class Activation:
+    """A function R → R that acts on every coordinate, and its derivative, both able to work in place.
+
+    Attributes
+    ----------
+    function : Callable
+        The function, out of place.
+    value : Callable
+        The function of h; may overwrite h.
+    pull : Callable
+        ``pull(r, h, value)`` returns r · derivative, with r broadcast; may overwrite the others.
+    """
+
+    function: Callable[[Tensor], Tensor]
+    value: Callable[[Tensor], Tensor]
+    pull: Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+_aten = torch.ops.aten
+ACTIVATIONS = {
+    "sigmoid": Activation(
+        torch.sigmoid, torch.sigmoid_, lambda r, h, s: _aten.sigmoid_backward.grad_input(r, s, grad_input=s)
+    ),
+    "tanh": Activation(torch.tanh, torch.tanh_, lambda r, h, s: _aten.tanh_backward.grad_input(r, s, grad_input=s)),
+    "relu": Activation(torch.relu, torch.relu_, lambda r, h, s: s.sign_().mul_(r)),
+    "cos": Activation(torch.cos, torch.cos, lambda r, h, s: h.sin_().neg_().mul_(r)),
+    "identity": Activation(lambda h: h, lambda h: h, lambda r, h, s: r.expand_as(s)),
+}
+
+
+class Layer(Unit):
+    """The unit σ_*(x, z) = σ(z x) with z a matrix X → Y and σ acting on coordinates; M_g z = ρ_Y(g) z ρ_X(g)⁻¹.
+
+    Gradients are in closed form: one matrix product, σ, and one matrix product back. Parameters are matrices read row
+    by row, dim Z = dim Y · dim X.
+
+    Parameters
+    ----------
+    inputs, outputs
+        How the group acts on X and Y.
+    activation
+        One of ``ACTIVATIONS``.
+
+    Raises
+    ------
+    ValueError
+        As :class:`Unit`: σ has to commute with ρ_Y, as any σ does with permutations and an odd σ with signs.
+    """
+
+    def __init__(self, inputs: Representation, outputs: Representation, activation: str = "sigmoid") -> None:
+        self.activation = ACTIVATIONS[check_choice("activation", activation, ACTIVATIONS)]
+        super().__init__(self._evaluate, inputs, outputs, Hom(inputs, outputs), f"{activation}(z·x)")
+
+    def _evaluate(self, x: Tensor, z: Tensor) -> Tensor:
+        matrix = z.unflatten(-1, (self.outputs.dim, self.inputs.dim))
+        h = (matrix @ x[..., None])[..., 0]
+        return self.activation.function(h)
+
+    def linearise(self, x: Tensor, z: Tensor) -> tuple[Tensor, Pull]:
+        """Return the outputs and the transposed derivative in closed form; see :meth:`Unit.linearise`."""
+        (runs, particles), outputs = z.shape[1:3], self.outputs.dim
+        h = torch.bmm(z.reshape(len(z), -1, x.shape[-1]), x.mT)  # (S, R N dim Y, B)
+        s = self.activation.value(h)
+        shape = (len(z), runs, particles, outputs, x.shape[1])
+        mean = s.view(shape).mean(2).mT
+
+        def pull(r: Tensor) -> Tensor:
+            g = self.activation.pull(r.mT.contiguous()[:, :, None], h.view(shape), s.view(shape))
+            return torch.bmm(g.reshape(h.shape), x).view(z.shape)
+
+        return mean, pull
+
+
+def symmetrise(particles: Tensor, representation: Representation) -> Tensor:
+    """Return μ^G = ∫ (M_g)_# μ dg: all images of all particles, element by element, shape ``(..., |G|·N, dim)``.
+
+    Also the way to *start* from a union of orbits: the result is weakly invariant.
+    """
+    matrices = _check_orthogonal(particles, representation)
+    return torch.einsum("gij,...nj->...gni", matrices, particles).flatten(-3, -2)
+
+
+def project(particles: Tensor, representation: Representation) -> Tensor:
+    """Return μ^{E^G} = P_# μ: every particle projected onto the fixed parameters E^G, same shape."""
+    return particles @ _check_orthogonal(particles, representation).mean(0).mT
+
+
+def intrinsic_derivative(
+    unit: Unit, scheme: str, particles: Tensor, x: Tensor, y: Tensor, weights: Tensor | None = None
+) -> Tensor:
+    """Return D_μR(ν)(θ_i) = N ∂R/∂θ_i for the risk R of a scheme and the loss ½‖ŷ − y‖².
+
+    ``vanilla``: R(ν) = E ½‖Φ_ν(x) − y‖². ``DA``: the mean over *all* g of R on moved data (ρ(g)x, ρ(g)y). ``FA``:
+    R of the average Q_GΦ_ν = mean_g ρ(g)⁻¹Φ_ν(ρ(g)·). ``EA``: R(P_#ν).
+
+    Parameters
+    ----------
+    unit
+        The unit.
+    scheme
+        One of ``SCHEMES``.
+    particles
+        Networks, shape ``(..., N, dim Z)``.
+    x, y
+        Data, shapes ``(B, dim X)`` and ``(..., B, dim Y)``; the axes of y in front broadcast to those of particles.
+    weights
+        Probabilities of the data points, shape ``(B,)``; default 1/B each.
+
+    Returns
+    -------
+    Tensor
+        Shaped like ``particles``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An unknown scheme, shapes or dtypes that do not fit together, NaN, or weights that are no probabilities.
+    """
+    z, x, y, w = _check_problem(unit, scheme, particles, x, y, weights)
+    if torch.is_grad_enabled() and any(t.requires_grad for t in (z, x, y, w)):
+        raise ValueError("particles, x, y and weights must not require gradients, the derivative has none: detach them")
+    return _derivative(unit.to(z), scheme, z, x, y, w).view(particles.shape)
+
+
+def risk(unit: Unit, scheme: str, particles: Tensor, x: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Return the risk of a scheme, shape ``(...)``; arguments and schemes as in :func:`intrinsic_derivative`."""
+    z, x, y, w = _check_problem(unit, scheme, particles, x, y, weights)
+    _, residual, _ = _residual(unit.to(z), scheme, z, x, y)
+    averaged = len(residual[0, 0]) // len(w[0])
+    loss = 0.5 * (residual.square() * w.repeat(1, averaged)[..., None]).sum((-2, -1)) / averaged
+    return loss.view(particles.shape[:-2])
+
+
+def _derivative(unit: Unit, scheme: str, z: Tensor, x: Tensor, y: Tensor, w: Tensor | None = None) -> Tensor:
+    """Return the intrinsic derivative for z (S, R, N, dim Z), x (S, B, dim X), y (S, R, B, dim Y), w (S, B).
+
+    The unit's matrices have to be like z already.
+    """
+    pull, residual, fixed = _residual(unit, scheme, z, x, y)
+    if w is None:
+        residual = residual / residual.shape[-2]
+    else:
+        images = residual.shape[-2] // w.shape[-1]
+        residual = residual * (w.repeat(1, images)[:, None, :, None] / images)
+    gradient = pull(residual)
+    return gradient if fixed is None else gradient @ fixed
+
+
+def _residual(unit: Unit, scheme: str, z: Tensor, x: Tensor, y: Tensor) -> tuple[Pull, Tensor, Tensor | None]:
+    """Return the pull, the residuals it takes (one per image of each data point), and P for EA."""
+    if scheme in ("vanilla", "EA"):
+        fixed = unit.fixed if scheme == "EA" else None
+        mean, pull = unit.linearise(x, z if fixed is None else z @ fixed)
+        return pull, mean - y, fixed
+    rho_x, rho_y = unit.on_inputs, unit.on_outputs
+    moved = (x[:, None] @ rho_x.mT).flatten(1, 2)  # (S, |G| B, dim X)
+    mean, pull = unit.linearise(moved, z)
+    images = mean.unflatten(2, (len(rho_x), -1))  # (S, R, |G|, B, dim Y)
+    if scheme == "DA":
+        return pull, (images - y[:, :, None] @ rho_y.mT).flatten(2, 3), None
+    average = (images @ rho_y).mean(2, keepdim=True)  # mean of ρ(g)⁻¹Φ(ρ(g)x)
+    return pull, ((average - y[:, :, None]) @ rho_y.mT).flatten(2, 3), None
+
+
+def _check_problem(
+    unit: Unit, scheme: str, particles: Tensor, x: Tensor, y: Tensor, weights: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return particles (1, R, N, dim Z), x (1, B, dim X), y (1, R, B, dim Y) and weights (1, B)."""
+    check_choice("scheme", scheme, SCHEMES)
+    check_instance("unit", unit, Unit).check_particles("particles", particles)
+    if check_tensor("x", x, (unit.inputs.dim,), inexact=True).ndim != 2 or not len(x):
+        raise ValueError(f"x must have shape (B, {unit.inputs.dim}) with B ≥ 1, got {tuple(x.shape)}")
+    check_tensor("y", y, (len(x), unit.outputs.dim), inexact=True)
+    if weights is None:
+        weights = x.new_full((len(x),), 1.0 / len(x))
+    else:
+        check_probabilities("weights", weights, len(x))
+    _check_dtypes(particles, x=x, y=y, weights=weights)
+    front, wanted = particles.shape[:-2], y.shape[:-2]
+    if len(wanted) > len(front) or any(b not in (1, a) for a, b in zip(front[::-1], wanted[::-1], strict=False)):
+        raise ValueError(f"y must have batch axes that broadcast to {tuple(front)}, got {tuple(wanted)}")
+    z = particles.reshape(1, -1, *particles.shape[-2:])
+    y = y.expand(*front, *y.shape[-2:]).reshape(1, -1, *y.shape[-2:])
+    return z, x[None], y, weights[None]
+
+
+def _check_dtypes(particles: Tensor, **others: Tensor) -> None:
+    for name, value in others.items():
+        if value.dtype != particles.dtype:
+            raise TypeError(f"{name} must have the dtype of the particles, {particles.dtype}, got {value.dtype}")
+
+
+def _check_action(place: str, value: Representation, first: Representation) -> None:
+    if not isinstance(value, Representation):
+        raise TypeError(f"{place} must be a Representation, got {value!r} of type {type(value).__name__}")
+    if not isinstance(value.group, FiniteGroup) or value.is_complex:
+        raise TypeError(f"{place} must be a real representation of a finite group, got {value}")
+    if value.group != first.group:
+        raise ValueError(f"{place} must be a representation of {first.group} like the inputs, got one of {value.group}")
+    if not value.is_unitary:
+        raise ValueError(f"{place} must be an orthogonal representation, {value.name} is not")
+
+
+def _check_orthogonal(particles: Tensor, representation: Representation) -> Tensor:
+    """Return the matrices of all elements, like the particles; raise if they do not fit."""
+    _check_action("representation", representation, representation)
+    check_tensor("particles", particles, (None, representation.dim), inexact=True)
+    if particles.shape[-2] < 1:
+        raise ValueError(f"particles must hold N ≥ 1 particles, got shape {tuple(particles.shape)}")
+    return representation.matrix(representation.group.elements()).to(particles)

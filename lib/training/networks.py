@@ -1,0 +1,397 @@
+"""Multilayer perceptrons x ↦ σ_L(A_L … σ_1(A_1 x)) whose layers can be projected onto the equivariant ones.
+
+The hidden spaces are R^c ⊗ V: c channels of a representation V of one group (Nordenfors, Ohlsson, Flinth 2023, §3 and
+Appendix D). Many networks are held at once: a *run* is one set of layers, and every tensor has the runs as first axis.
+
+=============================  ==========================================================================
+tensor                         shape
+=============================  ==========================================================================
+layer A_i, dense               ``(runs, out channels, dim W, in channels, dim V)``: as a matrix without copying
+layer A_i ∈ E, reduced         ``(runs, out channels, in channels, rank)``: one number per orbit of index pairs
+features                       ``(runs, samples, channels, dim V)``
+=============================  ==========================================================================
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, layer_norm, leaky_relu
+
+from lib.checks import check_choice, check_instance, check_int, check_tensor
+from lib.symmetry.actions import motions, natural, pixels, row_shifts, translations, trivial
+from lib.symmetry.groups import Cyclic, Group, Symmetric
+from lib.symmetry.haar import OrbitMean
+from lib.symmetry.representations import Hom, Representation
+
+Activation = Callable[[Tensor], Tensor]
+ACTIVATIONS: dict[str, Activation] = {"leaky": lambda x: leaky_relu(x, 0.01), "tanh": torch.tanh, "none": lambda x: x}
+LOSSES = ("binary", "classes", "masks")
+
+
+def uneven(x: Tensor) -> Tensor:
+    """Return leaky ReLU with a slope that depends on the coordinate: *not* equivariant, for controls."""
+    return leaky_relu(x, 0.01) * torch.linspace(0.5, 1.5, x.shape[-1], dtype=x.dtype, device=x.device)
+
+
+@dataclass(frozen=True)
+class Space:
+    """The space R^channels ⊗ V on which the group acts through V."""
+
+    channels: int
+    representation: Representation
+
+    def __post_init__(self) -> None:
+        check_int("channels", self.channels)
+        check_instance("representation", self.representation, Representation)
+
+    @property
+    def size(self) -> int:
+        """Dimension of the space."""
+        return self.channels * self.representation.dim
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """What a network is made of.
+
+    Attributes
+    ----------
+    spaces : tuple of Space
+        Input, hidden and output space; all of one group, acting by permutations.
+    activations : tuple of str or callable
+        One per layer, a key of ``ACTIVATIONS`` or a function of features ``(..., channels, dim V)``.
+    normalized : tuple of bool
+        Whether a layer normalisation over the channels, at each coordinate, follows the activation.
+    scales : tuple of float
+        Standard deviations of the Gaussian matrices that are projected onto E at the start.
+    loss : str
+        ``"binary"`` (sigmoid, cross-entropy), ``"classes"`` (softmax, cross-entropy), or ``"masks"`` (sigmoid at every
+        pixel of every channel; cross-entropy, mean over pixels, sum over channels).
+    centre : float
+        Subtracted from every input.
+    """
+
+    spaces: tuple[Space, ...]
+    activations: tuple[str | Activation, ...]
+    normalized: tuple[bool, ...]
+    scales: tuple[float, ...]
+    loss: str
+    centre: float = 0.5
+
+    def __post_init__(self) -> None:
+        depth = len(self.spaces) - 1
+        for name in ("activations", "normalized", "scales"):
+            if len(getattr(self, name)) != depth:
+                raise ValueError(
+                    f"{name} must have one entry for each of the {depth} layers, got {len(getattr(self, name))}"
+                )
+        if len({space.representation.group for space in self.spaces}) != 1:
+            raise ValueError("spaces must be representations of one group")
+        for space in self.spaces:
+            if not space.representation.is_permutation:
+                raise ValueError(f"spaces must be permutation representations, {space.representation.name} is not")
+        for activation in self.activations:
+            if not callable(activation):
+                check_choice("activations", activation, ACTIVATIONS)
+        check_choice("loss", self.loss, LOSSES)
+
+    @property
+    def group(self) -> Group:
+        """The group that acts."""
+        return self.spaces[0].representation.group
+
+
+class LayerSpace:
+    """The linear maps R^in ⊗ V → R^out ⊗ W and the equivariant ones among them.
+
+    Attributes
+    ----------
+    mean : OrbitMean
+        Projection of one block V → W.
+    kernel_orbits : Tensor or None
+        Where the equivariant maps are cyclic convolutions on a square grid: the orbit of every offset,
+        shape ``(n, n)``; such layers can be applied by :meth:`convolve`.
+    """
+
+    def __init__(self, source: Space, target: Space) -> None:
+        self.source, self.target = source, target
+        self.mean = OrbitMean(Hom(source.representation, target.representation))
+        self.rank, self.entries = self.mean.rank, source.size * target.size
+        self.dim = source.channels * target.channels * self.rank
+        labels = self.mean.labels.reshape(target.representation.dim, source.representation.dim)
+        representative = torch.zeros(self.rank, dtype=torch.int64)
+        representative[labels.flatten()] = torch.arange(labels.numel())
+        self._representative, self.kernel_orbits = representative, _convolution_orbits(labels)
+
+    def shape(self, runs: int) -> tuple[int, ...]:
+        """Return the shape of the dense layers of so many runs."""
+        s, t = self.source, self.target
+        return runs, t.channels, t.representation.dim, s.channels, s.representation.dim
+
+    def coordinates(self, maps: Tensor) -> Tensor:
+        """Return the orbit means of dense layers: the reduced coordinates of Π A."""
+        return self.mean.coordinates(self._blocks(maps))
+
+    def embed(self, coordinates: Tensor) -> Tensor:
+        """Return the dense layers with given reduced coordinates."""
+        t, s = self.target, self.source
+        blocks = self.mean.embed(coordinates).unflatten(-1, (t.representation.dim, s.representation.dim))
+        return blocks.transpose(2, 3).contiguous()
+
+    def off(self, maps: Tensor) -> Tensor:
+        """Return ‖(1 − Π) A‖ per run; exactly 0 for layers with equal entries along every orbit.
+
+        Far from E it is the root of ‖A‖² − ‖ΠA‖². Where that would cancel, one entry of every orbit is subtracted
+        before the means are taken, so that nothing is lost near E.
+        """
+        blocks = self._blocks(maps)
+        total = blocks.flatten(1).square().sum(1, dtype=torch.float64)
+        inside = self.reduced_norm(self.mean.coordinates(blocks).double()).square()
+        if bool((total - inside > 1e-4 * total).all()):
+            return (total - inside).sqrt().to(maps)
+        rest = blocks - self.mean.embed(blocks[..., self._representative.to(maps.device)])
+        return (rest - self.mean.embed(self.mean.coordinates(rest))).flatten(1).norm(dim=1)
+
+    def reduced_norm(self, coordinates: Tensor) -> Tensor:
+        """Return ‖A‖ per run from the reduced coordinates of A ∈ E."""
+        return (coordinates.square() * self.mean.sizes.to(coordinates)).flatten(1).sum(1).sqrt()
+
+    def apply(self, maps: Tensor, x: Tensor) -> Tensor:
+        """Return A x for features x of shape ``(runs or 1, samples, channels, dim V)``."""
+        matrix = maps.reshape(len(maps), self.target.size, self.source.size)
+        return torch.matmul(x.flatten(2), matrix.mT).unflatten(
+            -1, (self.target.channels, self.target.representation.dim)
+        )
+
+    def convolve(self, coordinates: Tensor, x: Tensor) -> Tensor:
+        """Return A x for A ∈ E given by reduced coordinates, frequency by frequency (ibid., Proposition 4).
+
+        A(p, q) = k(p − q), so the Fourier transform turns A into one small matrix of channels for each frequency.
+        """
+        if self.kernel_orbits is None:
+            raise ValueError("convolve needs equivariant maps that are cyclic convolutions on a square grid")
+        n = len(self.kernel_orbits)
+        kernel = torch.fft.rfft2(coordinates[..., self.kernel_orbits.to(coordinates.device)])
+        features = torch.fft.rfft2(x.unflatten(-1, (n, n)))
+        runs, frequencies = len(coordinates), n * (n // 2 + 1)
+        k = kernel.flatten(-2).permute(0, 3, 2, 1).reshape(runs * frequencies, self.source.channels, -1)
+        z = features.flatten(-2).permute(0, 3, 1, 2).expand(runs, -1, -1, -1).flatten(0, 1)
+        y = torch.bmm(z, k).reshape(runs, frequencies, x.shape[1], -1).permute(0, 2, 3, 1)
+        return torch.fft.irfft2(y.unflatten(-1, (n, n // 2 + 1)), s=(n, n)).flatten(-2)
+
+    def _blocks(self, maps: Tensor) -> Tensor:
+        return maps.transpose(2, 3).flatten(-2)
+
+
+class Network:
+    """All networks of one architecture: their starts, their values and losses, their projections.
+
+    Parameters
+    ----------
+    architecture
+        Spaces, activations, loss.
+    """
+
+    def __init__(self, architecture: Architecture) -> None:
+        if not isinstance(architecture, Architecture):
+            raise TypeError(f"architecture must be an Architecture, got {type(architecture).__name__}")
+        self.architecture = architecture
+        spaces = architecture.spaces
+        self.layers = [LayerSpace(a, b) for a, b in itertools.pairwise(spaces)]
+        self._activations = [a if callable(a) else ACTIVATIONS[a] for a in architecture.activations]
+
+    @property
+    def dimension(self) -> int:
+        """Number of entries of all layers, dim L."""
+        return sum(layer.entries for layer in self.layers)
+
+    @property
+    def equivariant_dimension(self) -> int:
+        """Dimension of the space E of equivariant layers."""
+        return sum(layer.dim for layer in self.layers)
+
+    def start(self, runs: int, seed: int = 0, dtype: torch.dtype = torch.float32, first_run: int = 0) -> list[Tensor]:
+        """Return reduced coordinates of Gaussian matrices projected onto E, one independent set per run.
+
+        A Gaussian matrix with entries of variance s² has orbit means of variance s² / |orbit|, drawn here directly.
+        Runs are numbered from ``first_run``; run r depends on ``seed`` and r only.
+        """
+        check_int("runs", runs)
+        check_int("first_run", first_run, minimum=0)
+        if not check_instance("dtype", dtype, torch.dtype).is_floating_point:
+            raise ValueError(f"dtype must be a real floating-point type, got {dtype}")
+        draws = []
+        for run in range(first_run, first_run + runs):
+            generator = torch.Generator().manual_seed(1_000_003 * check_int("seed", seed, minimum=0) + run)
+            draws.append([self._draw(i, generator) for i in range(len(self.layers))])
+        return [torch.stack(layer).to(dtype) for layer in zip(*draws, strict=True)]
+
+    def _draw(self, i: int, generator: torch.Generator) -> Tensor:
+        layer = self.layers[i]
+        shape = (layer.target.channels, layer.source.channels, layer.rank)
+        scale = self.architecture.scales[i] / layer.mean.sizes.to(torch.float64).sqrt()
+        return torch.randn(shape, generator=generator, dtype=torch.float64) * scale
+
+    def embed(self, coordinates: Sequence[Tensor]) -> list[Tensor]:
+        """Return dense layers from reduced coordinates."""
+        return [layer.embed(c) for layer, c in zip(self.layers, coordinates, strict=True)]
+
+    def coordinates(self, maps: Sequence[Tensor]) -> list[Tensor]:
+        """Return the reduced coordinates of the projections of dense layers onto E."""
+        return [layer.coordinates(m) for layer, m in zip(self.layers, maps, strict=True)]
+
+    def project(self, maps: Sequence[Tensor]) -> list[Tensor]:
+        """Return Π A, layer by layer."""
+        return self.embed(self.coordinates(maps))
+
+    def off(self, maps: Sequence[Tensor]) -> Tensor:
+        """Return ‖(1 − Π) A_i‖ for every run and layer, shape ``(runs, layers)``."""
+        return torch.stack([layer.off(m) for layer, m in zip(self.layers, maps, strict=True)], dim=1)
+
+    def __call__(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
+        """Return the outputs before the final sigmoid or softmax, shape ``(runs, samples, channels, dim W)``.
+
+        Parameters
+        ----------
+        parameters
+            Dense layers, or reduced coordinates (told apart by their number of axes), one tensor per layer.
+        x
+            Inputs, shape ``(runs or 1, samples, channels, dim V)``.
+        """
+        self._check(parameters, x)
+        h = x - self.architecture.centre
+        for i, (layer, p) in enumerate(zip(self.layers, parameters, strict=True)):
+            h = self._linear(layer, p, h)
+            h = self._activations[i](h)
+            if self.architecture.normalized[i]:
+                h = layer_norm(h.transpose(-1, -2), (h.shape[-2],)).transpose(-1, -2)
+        return h
+
+    def check_parameters(self, name: str, parameters: Sequence[Tensor]) -> None:
+        """Raise unless every layer has its tensor, dense or of reduced coordinates, all of one number of runs."""
+        shapes = [tuple(check_instance(name, p, Tensor).shape) for p in parameters]
+        runs = shapes[0][0] if shapes and shapes[0] else 0
+        dense = [layer.shape(runs) for layer in self.layers]
+        reduced = [(a[0], a[1], a[3], layer.rank) for a, layer in zip(dense, self.layers, strict=True)]
+        if len(shapes) != len(dense) or not runs or any(s not in p for s, *p in zip(shapes, dense, reduced)):
+            raise ValueError(f"{name} must hold layers of shapes {dense} or coordinates {reduced}, got {shapes}")
+
+    def _check(self, parameters: Sequence[Tensor], x: Tensor) -> None:
+        """Raise unless parameters and inputs fit; shapes and types only, since it is done at every step."""
+        self.check_parameters("parameters", parameters)
+        source = self.layers[0].source
+        wanted, runs = (source.channels, source.representation.dim), len(parameters[0])
+        if check_instance("x", x, Tensor).ndim != 4 or x.shape[2:] != wanted or len(x) not in (1, runs):
+            raise ValueError(f"x must have shape (1 or {runs}, samples, *{wanted}), got {tuple(x.shape)}")
+        if x.dtype != parameters[0].dtype:
+            raise TypeError(f"x must be of the parameters' dtype {parameters[0].dtype}, got {x.dtype}")
+
+    @staticmethod
+    def _linear(layer: LayerSpace, p: Tensor, h: Tensor) -> Tensor:
+        if p.ndim == 5:
+            return layer.apply(p, h)
+        return layer.apply(layer.embed(p), h) if layer.kernel_orbits is None else layer.convolve(p, h)
+
+    def losses(self, parameters: Sequence[Tensor], x: Tensor, y: Tensor) -> Tensor:
+        """Return the loss of every run and sample, shape ``(runs, samples)``.
+
+        Parameters
+        ----------
+        parameters, x
+            As in :meth:`__call__`.
+        y
+            Targets: ``(runs or 1, samples)`` for ``"binary"`` and ``"classes"``, else of the outputs' shape.
+        """
+        out = self(parameters, x)
+        y = y.expand(len(out), *y.shape[1:])
+        if self.architecture.loss == "classes":
+            return cross_entropy(out.flatten(2).flatten(0, 1), y.flatten(0, 1), reduction="none").unflatten(
+                0, y.shape[:2]
+            )
+        if self.architecture.loss == "binary":
+            return binary_cross_entropy_with_logits(out.flatten(2)[..., 0], y.to(out.dtype), reduction="none")
+        return binary_cross_entropy_with_logits(out, y.to(out.dtype), reduction="none").mean(-1).sum(-1)
+
+
+def _convolution_orbits(labels: Tensor) -> Tensor | None:
+    """Return the orbit of every offset if the orbits of pairs (p, q) on an n × n grid depend on p − q, else None."""
+    side = round(labels.shape[0] ** 0.5)
+    if labels.shape[0] != labels.shape[1] or side * side != labels.shape[0] or side < 2:
+        return None
+    grid = torch.cartesian_prod(torch.arange(side), torch.arange(side))
+    offset = (grid[:, None] - grid[None]) % side
+    kernel = labels[:, 0].reshape(side, side)
+    return kernel if torch.equal(kernel[offset[..., 0], offset[..., 1]], labels) else None
+
+
+def graph_network(nodes: int = 10, channels: int = 32, pooled: int = 64, hidden: int = 32) -> Network:
+    """Return the network for permuted graphs: R^{n×n} → channels·R^{n×n} → pooled → hidden → 1 (ibid., D.1)."""
+    check_int("nodes", nodes, minimum=2)
+    for name, value in (("channels", channels), ("pooled", pooled), ("hidden", hidden)):
+        check_int(name, value)
+    group = Symmetric(nodes)
+    pair, one = natural(group) * natural(group), trivial(group)
+    spaces = tuple(Space(c, r) for c, r in ((1, pair), (channels, pair), (pooled, one), (hidden, one), (1, one)))
+    scales = (1 / (nodes * channels**0.5), nodes / pooled**0.5, nodes / pooled, nodes / hidden)
+    activations = ("leaky", "leaky", "leaky", "none")
+    return Network(Architecture(spaces, activations, (False, True, False, False), scales, "binary"))
+
+
+IMAGE_GROUPS = ("rotations", "row shifts", "translations", "motions")
+
+
+def image_representation(group: str, size: int) -> Representation:
+    """Return the action of one of ``IMAGE_GROUPS`` on size × size images."""
+    check_choice("group", group, IMAGE_GROUPS)
+    if group == "row shifts":
+        return row_shifts(size)
+    groups = {"rotations": Cyclic(4), "translations": translations(size), "motions": motions(size)}
+    return pixels(groups[group], size)
+
+
+def classifier_network(group: str = "translations", size: int = 14, channels: int = 32, classes: int = 10) -> Network:
+    """Return the network for images: R^{n×n} → c·R^{n×n} → c·R^{n×n} → c → classes (ibid., D.2 and E.2)."""
+    check_int("channels", channels)
+    V = image_representation(group, size)
+    one = trivial(V.group)
+    spaces = tuple(Space(c, r) for c, r in ((1, V), (channels, V), (channels, V), (channels, one), (classes, one)))
+    scales = (1 / size, 1 / (size * channels**0.5), size / channels**0.5, size / channels)
+    activations = ("leaky", "leaky", "leaky", "none")
+    return Network(Architecture(spaces, activations, (False, False, True, False), scales, "classes"))
+
+
+def mask_network(size: int = 14, channels: Sequence[int] = (32, 32, 16), masks: int = 2) -> Network:
+    """Return the network that segments images equivariantly under quarter turns (ibid., D.3)."""
+    V = image_representation("rotations", size)
+    check_instance("channels", channels, Sequence)
+    spaces = tuple(Space(c, V) for c in (1, *channels, masks))
+    scales = tuple(1 / (size * a.channels**0.5) for a in spaces[:-1])
+    depth = len(spaces) - 1
+    normalized = (False,) * (depth - 1) + (True,)
+    return Network(Architecture(spaces, ("leaky",) * depth, normalized, scales, "masks"))
+
+
+def check_inputs(network: Network, inputs: Tensor, targets: Tensor) -> None:
+    """Raise unless inputs ``(samples, channels, dim V)`` and targets fit the network."""
+    check_instance("network", network, Network)
+    first, last = network.architecture.spaces[0], network.architecture.spaces[-1]
+    check_tensor("inputs", inputs, (first.channels, first.representation.dim), inexact=True, real=True)
+    if inputs.ndim != 3:
+        raise ValueError(f"inputs must have shape (samples, {first.channels}, dim V), got {tuple(inputs.shape)}")
+    wanted = (len(inputs),)
+    if network.architecture.loss == "masks":
+        wanted += (last.channels, last.representation.dim)
+    if tuple(check_tensor("targets", targets).shape) != wanted:
+        raise ValueError(
+            f"targets must have shape {wanted} for the loss {network.architecture.loss!r}, got {tuple(targets.shape)}"
+        )
+    if network.architecture.loss == "classes":
+        if targets.dtype != torch.int64 or bool(((targets < 0) | (targets >= last.channels)).any()):
+            raise ValueError(f"targets must be int64 classes from 0 to {last.channels - 1}, got {targets.dtype}")
+    elif bool(((targets < 0) | (targets > 1)).any()):
+        raise ValueError(f"targets must lie in [0, 1], got values from {targets.min()} to {targets.max()}")

@@ -1,0 +1,195 @@
+"""Small networks whose three risks are explicit functions of one parameter vector: nominal, augmented, equivariant.
+
+A network x ↦ A_k σ(A_{k−1} … σ(A_1 x)) keeps all its layers in one flat vector A of the space L = ⊕ Hom(V_{i−1}, V_i),
+so that risks have gradients and Hessians that can be written down. The group acts on L; its invariants are the
+equivariant layers E. Leading axes are runs: every function takes ``(..., dim L)`` and treats runs apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from lib.checks import check_callable, check_float, check_instance, check_int, check_probabilities, check_tensor
+from lib.symmetry.groups import FiniteGroup
+from lib.symmetry.haar import projection
+from lib.symmetry.representations import DirectSum, Hom, Representation
+
+Risk = Callable[[Tensor], Tensor]
+
+
+class SmallNetwork:
+    """The network x ↦ A_k σ(A_{k−1} … σ(A_1 x)) without biases (Nordenfors, Ohlsson, Flinth 2023, equation (1)).
+
+    Parameters
+    ----------
+    spaces
+        Representations of one group on input, hidden spaces and output, V_0, …, V_k with k ≥ 1.
+    nonlinearity
+        σ, applied between the layers to arrays ``(..., dim V_i)``. It has to commute with the hidden representations
+        for the theorems to hold; that is not checked, so that a control can break it.
+
+    Attributes
+    ----------
+    layers : DirectSum
+        The action on L, whose vectors are the flattened layers one after the other.
+    """
+
+    def __init__(self, spaces: Sequence[Representation], nonlinearity: Callable[[Tensor], Tensor] = torch.tanh) -> None:
+        if len(check_instance("spaces", spaces, Sequence)) < 2:
+            raise ValueError(f"spaces must hold at least input and output, got {len(spaces)}")
+        check_callable("nonlinearity", nonlinearity)
+        self.spaces, self.nonlinearity = tuple(spaces), nonlinearity
+        self.layers = DirectSum(*[Hom(v, w) for v, w in pairwise(self.spaces)])
+
+    def __call__(self, parameters: Tensor, x: Tensor) -> Tensor:
+        """Return the outputs ``(..., n, dim V_k)`` for inputs ``(..., n, dim V_0)``; leading axes broadcast."""
+        _check_form("parameters", parameters, self.layers.dim)
+        if _check_form("x", x, self.spaces[0].dim).dtype != parameters.dtype:
+            raise TypeError(f"x must be of the parameters' dtype {parameters.dtype}, got {x.dtype}")
+        shapes = [hom.shape for hom in self.layers.summands]
+        for i, block in enumerate(parameters.split([p * q for p, q in shapes], dim=-1)):
+            x = x if i == 0 else self.nonlinearity(x)
+            x = x @ block.unflatten(-1, shapes[i]).mT
+        return x
+
+
+class Risks:
+    """The risks R, R^aug and R^eqv of a network on one data set, or on one data set per run, for the loss ½‖·‖².
+
+    Parameters
+    ----------
+    network
+        The network; its group must be finite.
+    x, y
+        Inputs ``(..., n, dim V_0)`` and targets ``(..., n, dim V_k)``; leading axes broadcast against the parameters'.
+
+    Raises
+    ------
+    TypeError
+        The group is not finite, or x or y is no tensor.
+    ValueError
+        x or y has wrong axes, or not equally many points.
+    """
+
+    def __init__(self, network: SmallNetwork, x: Tensor, y: Tensor) -> None:
+        source, target = check_instance("network", network, SmallNetwork).spaces[0], network.spaces[-1]
+        if not isinstance(source.group, FiniteGroup):
+            raise TypeError(f"network must have a finite group for exact augmentation, got {source.group}")
+        check_tensor("x", x, (None, source.dim), inexact=True)
+        if check_tensor("y", y, (x.shape[-2], target.dim), inexact=True).dtype != x.dtype:
+            raise TypeError(f"y must be of the dtype {x.dtype} of x, got {y.dtype}")
+        self.network, self.x, self.y, self.group = network, x, y, source.group
+        self.project_matrix = projection(network.layers).matrix().to(x)
+        g = self.group.unsqueeze(self.group.elements(), x.ndim - 1)
+        self._x = source.apply(g, x).movedim(0, -3).flatten(-3, -2)
+        self._y = target.apply(g, y).movedim(0, -3).flatten(-3, -2)
+
+    def project(self, parameters: Tensor) -> Tensor:
+        """Return Π A, the equivariant part, shape ``(..., dim L)``."""
+        _check_form("parameters", parameters, self.network.layers.dim)
+        if parameters.dtype != self.x.dtype:
+            raise TypeError(f"parameters must be of the data's dtype {self.x.dtype}, got {parameters.dtype}")
+        return parameters @ self.project_matrix
+
+    def outside(self, parameters: Tensor) -> Tensor:
+        """Return A_{E^⊥} = A − Π A, shape ``(..., dim L)``."""
+        return parameters - self.project(parameters)
+
+    def nominal(self, parameters: Tensor) -> Tensor:
+        """Return R(A) = mean of ½‖Φ_A(x) − y‖² over the data, shape ``(...)``."""
+        return self._losses(parameters, self.x, self.y).mean(-1)
+
+    def equivariant(self, parameters: Tensor) -> Tensor:
+        """Return R^eqv(A) = R(Π A), shape ``(...)``."""
+        return self.nominal(self.project(parameters))
+
+    def augmented(self, parameters: Tensor, weights: Tensor | None = None) -> Tensor:
+        """Return R^aug(A) = Σ_g w_g · mean of ½‖Φ_A(gx) − gy‖², shape ``(...)``.
+
+        Parameters
+        ----------
+        parameters
+            A, shape ``(..., dim L)``.
+        weights
+            Probabilities of the group elements, shape ``(..., |G|)``; by default the Haar measure, 1/|G| each.
+        """
+        losses = self._losses(parameters, self._x, self._y)
+        if weights is None:
+            return losses.mean(-1)
+        check_probabilities("weights", weights, self.group.order, batched=True)
+        return (losses.unflatten(-1, (self.group.order, -1)).mean(-1) * weights).sum(-1)
+
+    def _losses(self, parameters: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        return 0.5 * (self.network(parameters, x) - y).square().sum(-1)
+
+
+def _check_form(name: str, value: Tensor, length: int | None = None) -> Tensor:
+    """Return vectors of some length; values are not looked at, since this is done at every step."""
+    if not check_instance(name, value, Tensor).is_floating_point() and not value.is_complex():
+        raise TypeError(f"{name} must be of a floating-point or complex dtype, got {value.dtype}")
+    if not value.ndim or length not in (None, value.shape[-1]):
+        raise ValueError(f"{name} must have shape (..., {length or 'dim L'}), got {tuple(value.shape)}")
+    return value
+
+
+def gradient(risk: Risk, parameters: Tensor) -> Tensor:
+    """Return the gradient of a risk for every run, shape ``(..., dim L)``."""
+    check_callable("risk", risk)
+    _check_form("parameters", parameters)
+    with torch.enable_grad():
+        leaf = parameters.detach().requires_grad_(True)
+        return torch.autograd.grad(risk(leaf).sum(), leaf)[0]
+
+
+def hessian_product(risk: Risk, parameters: Tensor, direction: Tensor) -> Tensor:
+    """Return ∇²R(A) v for every run, shape ``(..., dim L)``, without forming the Hessian."""
+    check_callable("risk", risk)
+    if _check_form("direction", direction).shape != _check_form("parameters", parameters).shape:
+        got = f"{tuple(direction.shape)} and {tuple(parameters.shape)}"
+        raise ValueError(f"direction must have the shape of the parameters, got {got}")
+    slope = torch.func.grad(lambda a: risk(a).sum())
+    return torch.func.jvp(slope, (parameters,), (direction,))[1]
+
+
+def hessian(risk: Risk, parameters: Tensor) -> Tensor:
+    """Return the Hessian of a risk for every run, shape ``(..., dim L, dim L)``, exact up to rounding."""
+    basis = torch.eye(_check_form("parameters", parameters).shape[-1], dtype=parameters.dtype, device=parameters.device)
+    columns = torch.func.vmap(lambda v: hessian_product(risk, parameters, v.expand_as(parameters)))(basis)
+    return columns.movedim(0, -1)
+
+
+def descend(
+    risk: Risk, start: Tensor, rate: float, steps: int, observe: Callable[[Tensor], Tensor]
+) -> tuple[Tensor, Tensor]:
+    """Run full-batch gradient descent A ← A − h ∇R(A) and watch it.
+
+    Parameters
+    ----------
+    risk
+        Maps ``(..., dim L)`` to ``(...)``.
+    start
+        Initial parameters, shape ``(..., dim L)``.
+    rate, steps
+        The step h > 0 and the number of steps.
+    observe
+        A function of the parameters; its values before the first step and after every step are kept.
+
+    Returns
+    -------
+    tuple of Tensor
+        The last parameters and the observations, the latter with a first axis of length ``steps + 1``.
+    """
+    check_callable("risk", risk)
+    check_callable("observe", observe)
+    _check_form("start", start)
+    check_float("rate", rate, minimum=0.0)
+    check_int("steps", steps)
+    parameters, seen = start.detach().clone(), [observe(start)]
+    for _ in range(steps):
+        parameters = parameters - rate * gradient(risk, parameters)
+        seen.append(observe(parameters))
+    return parameters, torch.stack(seen)

@@ -1,0 +1,96 @@
+"""Probability laws on finite groups, for sampled augmentation: Haar measure and others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lib.checks import check_instance, check_int, check_probabilities, check_tensor
+from lib.symmetry.groups import FiniteGroup, Group
+from lib.symmetry.haar import wide
+from lib.symmetry.representations import Representation
+
+LISTING_LIMIT = 4096
+
+
+@dataclass(frozen=True)
+class Law:
+    """A probability law on a finite group: the law of a product g_1 g_2 … of independent factors.
+
+    Attributes
+    ----------
+    name : str
+        Name for tables.
+    group : Group
+        The group.
+    factors : tuple of (Tensor, Tensor)
+        Elements ``(m, *element_shape)`` and probabilities ``(m,)`` of every factor; empty for Haar measure on a group
+        too large to list.
+    """
+
+    name: str
+    group: Group
+    factors: tuple[tuple[Tensor, Tensor], ...]
+
+    def __post_init__(self) -> None:
+        for elements, weights in self.factors:
+            check_instance("group", self.group, Group).check("elements", elements)
+            check_probabilities("weights", weights, len(elements))
+
+    @property
+    def support(self) -> int | None:
+        """Number of products that can occur, counted with multiplicity; None where they cannot be listed."""
+        sizes = [len(elements) for elements, _ in self.factors]
+        return int(torch.tensor(sizes).prod()) if sizes else None
+
+    def listed(self) -> tuple[Tensor, Tensor]:
+        """Return all products and their probabilities.
+
+        Raises
+        ------
+        ValueError
+            The group is too large to list.
+        """
+        if not self.factors:
+            raise ValueError(f"{self.name} on {self.group} cannot be listed; use a number of passes")
+        elements, weights = self.factors[0]
+        for more, probabilities in self.factors[1:]:
+            elements = self.group.multiply(self.group.unsqueeze(elements), more).flatten(0, 1)
+            weights = (weights[:, None] * probabilities).flatten()
+        return elements, weights
+
+    def sample(self, count: int, generator: torch.Generator) -> Tensor:
+        """Return independent elements, shape ``(count, *element_shape)``."""
+        check_int("count", count)
+        check_instance("generator", generator, torch.Generator)
+        if not self.factors:
+            return self.group.sample(count, generator)
+        g = None
+        for elements, weights in self.factors:
+            h = elements[torch.multinomial(weights, count, replacement=True, generator=generator)]
+            g = h if g is None else self.group.multiply(g, h)
+        return g
+
+    def average(self, representation: Representation, x: Tensor) -> Tensor:
+        """Return ∫ ρ(g) x dν(g) for x of shape ``(..., *representation.shape)``, factor by factor."""
+        if not self.factors:
+            raise ValueError(f"{self.name} on {self.group} cannot be listed")
+        check_instance("representation", representation, Representation)
+        check_tensor("x", x, representation.shape, inexact=True)
+        for elements, weights in reversed(self.factors):
+            total = torch.zeros_like(x, dtype=wide(x))
+            for g, w in zip(elements, weights.tolist(), strict=True):
+                total = total + w * representation.apply(g, x).to(total)
+            x = total.to(x)
+        return x
+
+
+def haar(group: FiniteGroup) -> Law:
+    """Return the Haar measure: all elements equally likely."""
+    if not isinstance(group, FiniteGroup):
+        raise TypeError(f"group must be a FiniteGroup, got {group!r}")
+    if group.order > LISTING_LIMIT:
+        return Law("Haar", group, ())
+    return Law("Haar", group, ((group.elements(), torch.full((group.order,), 1 / group.order, dtype=torch.float64)),))

@@ -1,0 +1,290 @@
+"""Divergences of laws on a finite set under a group that permutes it: all discriminators against the invariant ones.
+
+A law is a probability vector, a discriminator a function on the set, and every supremum is a small program that is
+solved to eight digits or more. The two suprema of a theorem are computed by routes that share nothing: the one over all
+functions from the primal side (transport plans, Gram matrices), the one over invariant functions from the dual side,
+with one unknown per orbit or with the invariance as linear constraints. No route assumes that laws, distances or
+kernels are invariant, so that each stays right where the theorem's hypotheses fail.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lib.checks import check_choice, check_float, check_instance
+from lib.transport.divergences import KINDS, PIVOTS, invariant_program, transport
+from lib.transport.finite_spaces import FiniteSpace
+
+if TYPE_CHECKING:
+    import cvxpy
+
+FAMILIES = ("w1", "mmd", *KINDS)
+_ACCURACY = dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), 1e-10)
+_SUFFICIENT = dict.fromkeys(("reduced_tol_gap_abs", "reduced_tol_gap_rel", "reduced_tol_feas"), 1e-8)
+
+
+def divergence(
+    family: str, space: FiniteSpace, q: Tensor, p: Tensor, lipschitz: float = 1.0, bandwidth: float = 1.0
+) -> Tensor:
+    """Return ``D^Γ(q‖p)``, the supremum over *all* members of a family of functions.
+
+    Parameters
+    ----------
+    family
+        ``"w1"``, ``"mmd"``, ``"kl"`` or ``"alpha2"``; see :func:`wasserstein`, :func:`mmd`, :func:`regularised`.
+    space, q, p
+        As in :func:`wasserstein`.
+    lipschitz
+        The Lipschitz constant of ``"kl"`` and ``"alpha2"``.
+    bandwidth
+        The width of the kernel of ``"mmd"``.
+
+    Returns
+    -------
+    Tensor
+        Shape ``(...,)``.
+    """
+    if check_choice("family", family, FAMILIES) == "w1":
+        return wasserstein(space, q, p)
+    return mmd(space, q, p, bandwidth) if family == "mmd" else regularised(space, q, p, family, lipschitz)
+
+
+def invariant_divergence(
+    family: str, space: FiniteSpace, q: Tensor, p: Tensor, lipschitz: float = 1.0, bandwidth: float = 1.0
+) -> Tensor:
+    """Return ``D^{Γ^inv}(q‖p)``, the supremum over the *invariant* members of a family; see :func:`divergence`."""
+    if check_choice("family", family, FAMILIES) == "w1":
+        return wasserstein_invariant(space, q, p)
+    if family == "mmd":
+        return mmd_invariant(space, q, p, bandwidth)
+    return regularised_invariant(space, q, p, family, lipschitz)
+
+
+def wasserstein(space: FiniteSpace, q: Tensor, p: Tensor) -> Tensor:
+    """Return ``sup Σ (q − p)_i γ_i`` over 1-Lipschitz γ, by its dual: the cheapest transport of q to p (POT).
+
+    Parameters
+    ----------
+    space
+        The points, their distances and the group, which plays no role here.
+    q, p
+        Laws, both of shape ``(..., N)``.
+
+    Returns
+    -------
+    Tensor
+        Shape ``(...,)``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Vectors that are no laws on the space, or of different shapes.
+    """
+    return _each(lambda a, b: transport(space.distances, a, b), space, q, p)
+
+
+def wasserstein_potential(space: FiniteSpace, q: Tensor, p: Tensor) -> Tensor:
+    """Return a 1-Lipschitz γ that reaches the supremum of :func:`wasserstein`, with mean zero; shape ``(N,)``.
+
+    It is a corner of the set of solutions, so it is in general not invariant even where q and p are. From the
+    multipliers v of the transport problem, ``γ_i = min_j d_ij − v_j`` over the points j that p charges.
+
+    Parameters
+    ----------
+    space, q, p
+        As in :func:`wasserstein`, but one pair of laws.
+    """
+    import ot
+
+    a, b = _check_laws(space, q, p)
+    if q.ndim != 1:
+        raise ValueError(f"q and p must be one law each, shape ({space.size},), got {tuple(q.shape)}")
+    cost = space.distances.numpy()
+    multipliers = ot.emd(a[0], b[0], cost, numItermax=PIVOTS, log=True)[1]["v"]
+    gamma = (cost - multipliers)[:, b[0] > 0].min(1)
+    return torch.from_numpy(gamma - gamma.mean()).to(q)
+
+
+def wasserstein_invariant(space: FiniteSpace, q: Tensor, p: Tensor) -> Tensor:
+    """Return ``sup Σ (q − p)_i γ_i`` over invariant 1-Lipschitz γ, by a linear program (HiGHS).
+
+    One unknown per orbit, and the inequality ``γ(σx) − γ(τy) ≤ d(σx, τy)`` for every pair of orbits and *all* pairs of
+    group elements. Arguments as in :func:`wasserstein`.
+    """
+    limits = _orbit_limits(space)
+    sums = _orbit_sums(space)
+
+    def value(a: np.ndarray, b: np.ndarray) -> float:
+        return invariant_program(limits, torch.from_numpy(a - b) @ sums)
+
+    return _each(value, space, q, p)
+
+
+def mmd(space: FiniteSpace, q: Tensor, p: Tensor, bandwidth: float = 1.0) -> Tensor:
+    """Return the supremum of ``Σ (q − p)_i γ_i`` over the unit ball of the Gaussian kernel's space of functions.
+
+    It is ``sqrt((q − p)ᵀ K (q − p))`` (Gretton et al. 2012). Arguments as in :func:`wasserstein`.
+    """
+    check_instance("space", space, FiniteSpace)
+    kernel = space.kernel(bandwidth).numpy()
+    return _each(lambda a, b: float(np.sqrt(max((a - b) @ kernel @ (a - b), 0.0))), space, q, p)
+
+
+def mmd_invariant(space: FiniteSpace, q: Tensor, p: Tensor, bandwidth: float = 1.0) -> Tensor:
+    """Return the supremum over the *invariant* functions of the same ball, for any kernel on the set.
+
+    Functions are ``γ = Φw`` with ``K = ΦΦᵀ``, their norm is the least ``‖w‖``. With Z an orthonormal basis of all w for
+    which γ is invariant, the supremum is ``‖ZᵀΦᵀ(q − p)‖``. Arguments as in :func:`wasserstein`.
+
+    Raises
+    ------
+    ArithmeticError
+        The kernel is not positive semidefinite: the distances embed into no Euclidean space.
+    """
+    from scipy.linalg import null_space
+
+    check_instance("space", space, FiniteSpace)
+    values, vectors = np.linalg.eigh(space.kernel(bandwidth).numpy())
+    if values[0] < -1e-10 * values[-1]:
+        raise ArithmeticError(f"the kernel is not positive semidefinite, its least eigenvalue is {values[0]:.2g}")
+    features = vectors * np.sqrt(values.clip(0))
+    invariant = null_space((features[space.maps] - features).reshape(-1, space.size), rcond=1e-10)
+    return _each(lambda a, b: float(np.linalg.norm(invariant.T @ (features.T @ (a - b)))), space, q, p)
+
+
+def regularised(space: FiniteSpace, q: Tensor, p: Tensor, kind: str = "alpha2", lipschitz: float = 1.0) -> Tensor:
+    """Return the Lipschitz-regularised divergence as the best compromise between moving mass and reweighting it.
+
+    ``min_η D_f(η‖p) + L·W1(q, η)``, the infimal convolution (Birrell et al. 2022, (f, Γ)-divergences), with η the
+    second margin of a transport plan. Kinds: ``kl`` with ``f(t) = t log t − t + 1``, ``alpha2`` with
+    ``f(t) = (t² − 1)/2``. Every plan gives an upper bound of the supremum of :func:`regularised_invariant` with all
+    functions allowed. Solved by Clarabel (cvxpy), all runs in one program.
+
+    Parameters
+    ----------
+    space, q, p
+        As in :func:`wasserstein`.
+    kind
+        ``"alpha2"`` or ``"kl"``.
+    lipschitz
+        The Lipschitz constant L > 0.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`wasserstein`; an unknown kind; L not positive.
+    ArithmeticError
+        The solver fails.
+    """
+    import cvxpy as cp
+    from scipy.sparse import coo_array
+
+    _check_regularised(kind, lipschitz)
+    a, b = _check_laws(space, q, p)
+    run, i, j = np.nonzero((a[:, :, None] > 0) & (b[:, None, :] > 0))
+    ones, entry = np.ones(len(run)), np.arange(len(run))
+    rows, columns = (
+        coo_array((ones, (run * space.size + index, entry)), shape=(a.size, len(run))).tocsr() for index in (i, j)
+    )
+    cost = lipschitz * space.distances.numpy()[i, j]
+    sources, targets = a.ravel() > 0, b.ravel() > 0
+    plan = cp.Variable(len(run), nonneg=True)
+    eta, mass = columns[targets] @ plan, b.ravel()[targets]
+    reweighting = cp.sum(cp.kl_div(eta, mass)) if kind == "kl" else cp.sum_squares(cp.multiply(mass**-0.5, eta)) / 2
+    problem = cp.Problem(cp.Minimize(reweighting + cost @ plan), [rows[sources] @ plan == a.ravel()[sources]])
+    _solve(problem)
+    best = plan.value.clip(0)
+    moved = np.bincount(run, cost * best, minlength=len(a))
+    return _shaped(moved + _f_divergence((columns @ best).reshape(a.shape), b, kind), q)
+
+
+def regularised_invariant(
+    space: FiniteSpace, q: Tensor, p: Tensor, kind: str = "alpha2", lipschitz: float = 1.0
+) -> Tensor:
+    """Return ``sup Σ q_i γ_i − Σ p_i f*(γ_i)`` over invariant γ with Lipschitz constant L.
+
+    The variational form with ``f*(s) = exp(s) − 1`` for ``kl`` and ``f*(s) = (max(s, 0)² + 1)/2`` for ``alpha2``. The
+    best shift of γ is included, as shifts keep the Lipschitz constant; for ``kl`` it turns the form into that of
+    Donsker and Varadhan, ``E_q γ − log E_p exp γ``. One unknown per orbit, and for every pair of orbits the
+    tightest inequality. Every invariant γ gives a lower bound. Arguments and exceptions as in :func:`regularised`.
+    """
+    import cvxpy as cp
+
+    _check_regularised(kind, lipschitz)
+    a, b = (law @ _orbit_sums(space).numpy() for law in _check_laws(space, q, p))
+    gamma = cp.Variable((space.orbits, len(a)))
+    limits = lipschitz * _orbit_limits(space).amin(0).numpy()
+    i, j = np.nonzero(~np.eye(space.orbits, dtype=bool))
+    constraints = [gamma[i] - gamma[j] <= limits[i, j, None]]
+    if kind == "kl":
+        penalty = cp.sum(cp.multiply(b.T, cp.exp(gamma)))
+    else:
+        positive = cp.Variable(gamma.shape, nonneg=True)
+        constraints.append(positive >= gamma)
+        penalty = cp.sum_squares(cp.multiply(np.sqrt(b.T), positive)) / 2
+    _solve(cp.Problem(cp.Maximize(cp.sum(cp.multiply(a.T, gamma)) - penalty), constraints))
+    best = gamma.value.T
+    conjugate = np.expm1(best) if kind == "kl" else (best.clip(0) ** 2 + 1) / 2
+    return _shaped((a * best - b * conjugate).sum(-1), q)
+
+
+def _f_divergence(eta: np.ndarray, p: np.ndarray, kind: str) -> np.ndarray:
+    """Return ``Σ p f(η/p)`` over the points that p charges, for laws that live there."""
+    ratio = np.divide(eta, p, out=np.ones_like(eta), where=p > 0)
+    if kind == "alpha2":
+        return (p * (ratio**2 - 1)).sum(-1) / 2
+    from scipy.special import xlogy
+
+    return (p * (xlogy(ratio, ratio) - ratio + 1)).sum(-1)
+
+
+def _orbit_limits(space: FiniteSpace) -> Tensor:
+    """Return all distances between images of two orbits, shape ``(order², orbits, orbits)``."""
+    first = torch.stack([(space.labels == orbit).nonzero()[0, 0] for orbit in range(space.orbits)])
+    images = space.maps[:, first]
+    return space.distances[images[:, None, :, None], images[None, :, None, :]].flatten(0, 1)
+
+
+def _orbit_sums(space: FiniteSpace) -> Tensor:
+    """Return the matrix that sums masses over orbits, shape ``(N, orbits)``."""
+    return torch.nn.functional.one_hot(space.labels, space.orbits).double()
+
+
+def _solve(problem: cvxpy.Problem) -> None:
+    """Solve to ``_ACCURACY``, or at least to ``_SUFFICIENT``, of which the solver would warn."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Solution may be inaccurate", UserWarning)
+        problem.solve(solver="CLARABEL", **_ACCURACY, **_SUFFICIENT)
+    if problem.status not in ("optimal", "optimal_inaccurate"):
+        raise ArithmeticError(f"the convex program was not solved: {problem.status}")
+
+
+def _each(value: Callable[[np.ndarray, np.ndarray], float], space: FiniteSpace, q: Tensor, p: Tensor) -> Tensor:
+    """Return a value for every run."""
+    return _shaped(np.array([value(a, b) for a, b in zip(*_check_laws(space, q, p), strict=True)]), q)
+
+
+def _shaped(values: np.ndarray, like: Tensor) -> Tensor:
+    return torch.from_numpy(values).to(like).reshape(like.shape[:-1])
+
+
+def _check_laws(space: FiniteSpace, q: Tensor, p: Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """Return two laws as arrays ``(runs, N)`` in float64, or raise."""
+    if not isinstance(space, FiniteSpace):
+        raise TypeError(f"space must be a FiniteSpace (see orbit_closure), got {type(space).__name__}")
+    if space.check_law("q", q).shape != space.check_law("p", p).shape:
+        raise ValueError(f"q and p must have one shape, got {tuple(q.shape)} and {tuple(p.shape)}")
+    first, second = (law.detach().cpu().double().reshape(-1, space.size).numpy() for law in (q, p))
+    return first, second
+
+
+def _check_regularised(kind: str, lipschitz: float) -> None:
+    check_choice("kind", kind, KINDS)
+    if check_float("lipschitz", lipschitz) <= 0:
+        raise ValueError(f"lipschitz must be positive, got {lipschitz}")

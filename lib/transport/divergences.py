@@ -1,0 +1,364 @@
+"""Wasserstein-1 and Lipschitz-regularised divergences under a group of isometries, computed on the quotient.
+
+The supremum over invariant potentials depends on two samples only through the distances between their orbits, so every
+problem here has the size of the samples, never that of the symmetrised clouds. The clouds, and a linear program over
+invariant potentials, are kept as independent oracles for small samples.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lib.checks import check_choice, check_float, check_probabilities, check_tensor
+from lib.transport.quotient import Isometries, check_action, check_pair, quotient_cost
+
+KINDS = ("alpha2", "kl")
+# How often the simplex of POT may pivot; its own limit of 1e5 stops early on a thousand points.
+PIVOTS = 10_000_000
+_BLOCK = 2**16  # entries of cost matrices computed together: few enough to stay in the cache
+_POTENTIALS = 2**10  # unknowns of one convex program
+_EXPONENT = 500  # exp overflows from 709 on
+
+
+def w1(x: Tensor, y: Tensor, action: Isometries, a: Tensor | None = None, b: Tensor | None = None) -> float:
+    """Return the Wasserstein-1 distance under a group, ``min_π Σ π_ij min_σ ‖x_i − σ y_j‖``.
+
+    It is the supremum of ``E γ(x) − E γ(y)`` over invariant 1-Lipschitz γ, and the distance of the symmetrised samples
+    (Birrell et al. 2022, Theorem 4.1; Chen et al. 2023). Solved by the network simplex of POT (Flamary et al. 2021).
+
+    Parameters
+    ----------
+    x, y
+        Samples, shapes ``(n, dim)`` and ``(m, dim)``.
+    action
+        The group.
+    a, b
+        Masses, shapes ``(n,)`` and ``(m,)``, positive with sum one; default equal.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Samples that are empty, not finite or of another dimension; masses that are no probability vectors.
+    """
+    check_samples(x, y, action)
+    return transport(quotient_cost(x, y, action), _masses("a", a, len(x)), _masses("b", b, len(y)))
+
+
+def transport(cost: Tensor, a: np.ndarray, b: np.ndarray) -> float:
+    """Return the least cost ``Σ π_ij cost_ij`` of a plan π with margins a and b."""
+    import ot
+
+    check_tensor("cost", cost, (len(a), len(b)), inexact=True, real=True)
+    if cost.ndim != 2:
+        raise ValueError(f"cost must be one matrix, shape ({len(a)}, {len(b)}), got {tuple(cost.shape)}")
+    unit = float(cost.abs().max()) or 1.0  # the solver takes differences of costs below 1e-15 for zero
+    return unit * float(ot.emd2(a, b, (cost.double() / unit).cpu().numpy(), numItermax=PIVOTS))
+
+
+def w1_batch(x: Tensor, y: Tensor, action: Isometries) -> Tensor:
+    """Return :func:`w1` for independent replicates of two samples of one size.
+
+    With equal masses some best plan is a permutation, so each replicate is an assignment problem (SciPy; costs are
+    computed where the samples are, assignments on the CPU). Quotients of dimension one need no solver at all: on a line
+    sort both samples, on a circle take the median of the difference of the distribution functions away (Rabin, Delon,
+    Gousseau 2011).
+
+    Parameters
+    ----------
+    x, y
+        Samples, both of shape ``(replicates, n, dim)``.
+    action
+        The group.
+
+    Returns
+    -------
+    Tensor
+        Shape ``(replicates,)``.
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    check_action(action)
+    if action.check_points("x", x).ndim != 3 or action.check_points("y", y).shape != x.shape:
+        raise ValueError(f"x and y must have one shape (replicates, n, dim), got {tuple(x.shape)} and {tuple(y.shape)}")
+    _check_plain(x, y)
+    if action.line is not None:
+        return (action.line(x).sort(-1).values - action.line(y).sort(-1).values).abs().mean(-1)
+    if action.circle is not None:
+        return _circle_distance(x[..., 0], y[..., 0], action.circle)
+    values, size = [], max(1, _BLOCK // x.shape[1] ** 2)
+    for one, other in zip(x.split(size), y.split(size), strict=True):
+        for cost in action.distance(one, other).cpu().numpy():
+            values.append(cost[linear_sum_assignment(cost)].mean())
+    return torch.tensor(np.array(values), dtype=x.dtype, device=x.device)
+
+
+def _circle_distance(x: Tensor, y: Tensor, length: float) -> Tensor:
+    """Return W1 on a circle, ``∫ |F − G − c|`` with c the median of F − G under arc length; shapes ``(r, n)``."""
+    points = torch.remainder(torch.cat([x, y], -1), length)
+    order = points.argsort(-1)
+    sign = torch.cat([torch.ones_like(x), -torch.ones_like(y)], -1) / x.shape[-1]
+    height = sign.gather(-1, order).cumsum(-1)
+    points = points.gather(-1, order)
+    arc = torch.cat([points[..., 1:], points[..., :1] + length], -1) - points
+    rank = height.argsort(-1)
+    half = (arc.gather(-1, rank).cumsum(-1) < length / 2).sum(-1, keepdim=True)
+    median = height.gather(-1, rank.gather(-1, half.clamp_max(points.shape[-1] - 1)))
+    return ((height - median).abs() * arc).sum(-1)
+
+
+def w1_symmetrised(x: Tensor, y: Tensor, action: Isometries) -> float:
+    """Return the Wasserstein-1 distance of the symmetrised samples, |Σ|² times the work of :func:`w1`: an oracle."""
+    check_samples(x, y, check_action(action, finite=True))
+    clouds = [action.images(sample).flatten(0, 1) for sample in (x, y)]
+    return transport(action.plain_distance(*clouds), *(_masses("", None, len(cloud)) for cloud in clouds))
+
+
+def w1_invariant_program(x: Tensor, y: Tensor, action: Isometries) -> float:
+    """Return the supremum of ``E γ(x) − E γ(y)`` over invariant 1-Lipschitz γ by a linear program: an oracle.
+
+    One unknown per point (γ is constant on its orbit) and one inequality ``γ_i − γ_j ≤ ‖p_i − σ p_j‖`` for every pair
+    of points and *every* group element; no minimum over the group is taken. Solved by HiGHS (SciPy). For small samples.
+
+    Parameters
+    ----------
+    x, y
+        Samples, shapes ``(n, dim)`` and ``(m, dim)``.
+    action
+        A finite group.
+
+    Raises
+    ------
+    ArithmeticError
+        The program has no finite solution.
+    """
+    check_samples(x, y, check_action(action, finite=True))
+    points = torch.cat([x, y])
+    distances = action.plain_distance(points, action.images(points))
+    gain = torch.cat([x.new_full((len(x),), 1 / len(x)), y.new_full((len(y),), -1 / len(y))])
+    return invariant_program(distances, gain)
+
+
+def invariant_program(distances: Tensor, gain: Tensor) -> float:
+    """Return ``max Σ gain_i γ_i`` subject to ``γ_i − γ_j ≤ distances[σ, i, j]`` for all σ, i, j.
+
+    Parameters
+    ----------
+    distances
+        Shape ``(order, N, N)``.
+    gain
+        Shape ``(N,)``, with sum zero.
+    """
+    from scipy.optimize import linprog
+    from scipy.sparse import coo_array
+
+    check_tensor("distances", distances, (None, None, None), inexact=True, real=True)
+    check_tensor("gain", gain, distances.shape[-1:], inexact=True, real=True)
+    order, count, _ = distances.shape
+    i, j = (index.ravel() for index in np.nonzero(~np.eye(count, dtype=bool)))
+    rows = np.arange(len(i) * order)
+    left, right = np.tile(i, order), np.tile(j, order)
+    entries = np.concatenate([np.ones(len(rows)), -np.ones(len(rows))])
+    matrix = coo_array((entries, (np.tile(rows, 2), np.concatenate([left, right]))), shape=(len(rows), count))
+    bounds = [(0, 0)] + [(None, None)] * (count - 1)
+    unit = float(distances.abs().max()) or 1.0  # the solver's tolerances are absolute
+    limits = distances.double().cpu().numpy()[:, i, j].ravel() / unit
+    options = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
+    solution = linprog(-gain.cpu().numpy(), matrix.tocsr(), limits, bounds=bounds, method="highs", options=options)
+    if solution.status != 0:
+        raise ArithmeticError(f"the program over invariant potentials was not solved: {solution.message}")
+    return -unit * float(solution.fun)
+
+
+def regularised_divergence(
+    x: Tensor, y: Tensor, action: Isometries, kind: str = "alpha2", lipschitz: float = 1.0
+) -> float:
+    """Return the Lipschitz-regularised divergence of two samples under a group, by its convex dual on the quotient.
+
+    ``alpha2``: ``sup E γ(x) − E (γ(y)₊² + 1)/2``, the α-divergence with α = 2, generated by ``f(t) = (t² − 1)/2``.
+    ``kl``: ``sup E γ(x) − log E exp γ(y)``. Both over invariant γ with Lipschitz constant L (Birrell et al. 2022).
+    Neither exceeds L times :func:`w1`.
+
+    Parameters
+    ----------
+    x, y
+        Samples of Q and P, shapes ``(n, dim)`` and ``(m, dim)``.
+    action
+        The group.
+    kind
+        ``"alpha2"`` or ``"kl"``.
+    lipschitz
+        The Lipschitz constant L > 0.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`w1`; an unknown kind; L not positive.
+    """
+    check_samples(x, y, action)
+    return float(regularised_batch(x[None], y[None], action, kind, lipschitz))
+
+
+def regularised_batch(x: Tensor, y: Tensor, action: Isometries, kind: str = "alpha2", lipschitz: float = 1.0) -> Tensor:
+    """Return :func:`regularised_divergence` for independent replicates of two samples, many in one convex program.
+
+    Parameters
+    ----------
+    x, y
+        Samples, shapes ``(replicates, n, dim)`` and ``(replicates, m, dim)``.
+    action, kind, lipschitz
+        As in :func:`regularised_divergence`.
+
+    Returns
+    -------
+    Tensor
+        Shape ``(replicates,)``.
+    """
+    check_action(action)
+    if action.check_points("x", x).ndim != 3 or action.check_points("y", y).ndim != 3 or len(x) != len(y):
+        raise ValueError(f"x and y must have shape (replicates, n, dim), got {tuple(x.shape)} and {tuple(y.shape)}")
+    _check_plain(x, y)
+    check_choice("kind", kind, KINDS)
+    if check_float("lipschitz", lipschitz) <= 0:
+        raise ValueError(f"lipschitz must be positive, got {lipschitz}")
+    points, values = torch.cat([x, y], 1), []
+    for some in points.split(max(1, _POTENTIALS // points.shape[1])):
+        cost = lipschitz * quotient_cost(some, some, action).cpu().numpy()
+        values.append(dual_values(cost, x.shape[1], kind))
+    return torch.tensor(np.concatenate(values), dtype=x.dtype, device=x.device)
+
+
+def dual_values(cost: np.ndarray, first: int, kind: str, neighbours: int = 6) -> np.ndarray:
+    """Maximise the dual over potentials with ``γ_i − γ_j ≤ cost_ij``, adding inequalities where they are violated.
+
+    Small costs are scaled: with λ the largest cost, or 1 if that is smaller, and γ = λη (``kl``) or 1 + λη (``alpha2``)
+    the value is λ times the maximum of ``E η(x) − log(E exp λη(y))/λ`` or ``E η(x) − E [((1 + λη)₊² − 1)/2λ](y)`` under
+    ``η_i − η_j ≤ cost_ij/λ``, whose limit for λ → 0 is W1. Nothing cancels, however small the costs are.
+
+    Parameters
+    ----------
+    cost
+        Distances between the orbits of all points, shape ``(replicates, N, N)``: the first points belong to Q, the rest
+        to P.
+    first
+        Number of points of Q.
+    kind
+        ``"alpha2"`` or ``"kl"``.
+    neighbours
+        Inequalities per point in the first round: those to its nearest points.
+
+    Returns
+    -------
+    numpy.ndarray
+        Shape ``(replicates,)``.
+
+    Raises
+    ------
+    ArithmeticError
+        The solver fails, or sixty rounds do not suffice, as for ``kl`` with costs of some hundreds.
+    ValueError
+        Costs above 500 for ``kl``.
+    """
+    largest = cost.max((1, 2), keepdims=True)
+    if kind == "kl" and not largest.max() <= _EXPONENT:
+        got = f"at most {_EXPONENT} for kl, whose potentials are exponents, got {largest.max():.3g}"
+        raise ValueError(f"lipschitz times the largest distance must be {got}")
+    unit = np.where(largest > 0, np.minimum(largest, 1.0), 1.0)
+    cost, rounding = cost / unit, np.maximum(largest, 1.0)
+    active = np.stack([_first_inequalities(c, neighbours) for c in cost])
+    eta, diagonal = np.zeros(cost.shape[:2]), np.arange(cost.shape[1])
+    for _ in range(60):
+        before, eta = eta, _solve_round(cost, active, first, kind, eta, unit[..., 0])
+        slack = (eta[:, :, None] - eta[:, None, :] - cost) / rounding
+        settled = kind == "alpha2" or np.abs(unit[..., 0] * (eta - before)).max() < 1e-6
+        if slack.max() < 1e-8 and settled:
+            eta = (eta[:, None, :] + cost).min(-1)  # exactly feasible: the value is a lower bound
+            return unit[:, 0, 0] * _dual_objective(eta, first, kind, unit[..., 0]).clip(0)
+        active |= slack > -1e-9
+        active[:, diagonal, diagonal] = False
+    raise ArithmeticError("the dual of the regularised divergence did not settle within 60 rounds")
+
+
+def _first_inequalities(cost: np.ndarray, neighbours: int) -> np.ndarray:
+    """Return the pairs of near points and those of a tree, shape ``(N, N)``, truth values.
+
+    A tree joins all points: without it a cluster of points of Q alone could rise without limit.
+    """
+    from scipy.sparse.csgraph import minimum_spanning_tree
+
+    active = minimum_spanning_tree(cost + 1e-300).toarray() > 0
+    near = np.argsort(cost + np.diag(np.full(len(cost), np.inf)), axis=1)[:, :neighbours]
+    np.put_along_axis(active, near[:, : len(cost) - 1], True, axis=1)
+    return active | active.T
+
+
+def _dual_objective(eta: np.ndarray, first: int, kind: str, unit: np.ndarray) -> np.ndarray:
+    """Return the objectives of scaled potentials; ``unit`` is λ, shape ``(replicates, 1)``."""
+    gain, rest = eta[:, :first].mean(1), eta[:, first:]
+    if kind == "alpha2":
+        p = np.maximum(rest, -1 / unit)
+        return gain - (p + unit * p**2 / 2).mean(1)
+    top = rest.max(1, keepdims=True)
+    return gain - top[:, 0] - np.log1p(np.expm1(unit * (rest - top)).mean(1)) / unit[:, 0]
+
+
+def _solve_round(
+    cost: np.ndarray, active: np.ndarray, first: int, kind: str, eta: np.ndarray, unit: np.ndarray
+) -> np.ndarray:
+    """Return the best scaled potentials for some of the inequalities; for KL, those of the expansion at ``eta``.
+
+    ``log E exp γ = min_c E exp(γ − c) + c − 1``, and γ is free up to a shift, so that c = 0 may be taken. Its expansion
+    to second order is Newton's method: each round is a quadratic program, which Clarabel solves more reliably than one
+    with exponential cones. Replicates do not interact: one program with the sum of their duals solves all of them.
+    """
+    import cvxpy as cp
+    from scipy.sparse import coo_array
+
+    place = np.arange(eta.size).reshape(eta.shape)
+    replicate, i, j = np.nonzero(active)
+    rows = np.tile(np.arange(len(i)), 2)
+    entries = np.concatenate([np.ones(len(i)), -np.ones(len(i))])
+    columns = np.concatenate([place[replicate, i], place[replicate, j]])
+    matrix = coo_array((entries, (rows, columns)), shape=(len(i), eta.size)).tocsr()
+    potential, m = cp.Variable(eta.size), eta.shape[1] - first
+    weight = np.broadcast_to(unit, (len(eta), m)).ravel()
+    gain = cp.sum(potential[place[:, :first].ravel()]) * (m / first)  # times m: the solver prefers weights of order one
+    rest, constraints = potential[place[:, first:].ravel()], [matrix @ potential <= cost[active]]
+    if kind == "alpha2":
+        positive = cp.Variable(rest.size)
+        constraints += [positive >= rest, positive >= -np.minimum(1 / weight, 2)]  # |η| ≤ 1 at the maximum for λ < 1
+        objective = gain - cp.sum(positive) - cp.sum_squares(cp.multiply(np.sqrt(weight), positive)) / 2
+    else:
+        here = eta[:, first:].ravel()
+        growth, step = np.exp(weight * here), rest - here
+        objective = gain - growth @ step - cp.sum_squares(cp.multiply(np.sqrt(weight * growth), step)) / 2
+    problem = cp.Problem(cp.Maximize(objective), constraints)
+    problem.solve(solver=cp.CLARABEL)
+    if problem.status != "optimal":
+        raise ArithmeticError(f"the dual of the regularised divergence was not solved: {problem.status}")
+    return potential.value.reshape(eta.shape)
+
+
+def check_samples(x: Tensor, y: Tensor, action: Isometries) -> None:
+    """Raise unless x and y are two samples ``(n, dim)``, ``(m, dim)`` of points that the group acts on."""
+    check_action(action)
+    for name, sample in (("x", x), ("y", y)):
+        if action.check_points(name, sample).ndim != 2:
+            raise ValueError(f"{name} must have shape (n, {action.dim}), got {tuple(sample.shape)}")
+    _check_plain(x, y)
+
+
+def _check_plain(x: Tensor, y: Tensor) -> None:
+    """Raise unless samples fit together and carry no gradient: the solvers run outside of torch and would lose it."""
+    check_pair(x, y)
+    if x.requires_grad or y.requires_grad:
+        raise ValueError("x and y must not require gradients, these distances have none: pass x.detach()")
+
+
+def _masses(name: str, given: Tensor | None, count: int) -> np.ndarray:
+    """Return masses as an array, equal ones where none are given."""
+    if given is None:
+        return np.full(count, 1.0 / count)
+    masses = check_probabilities(name, given, count).detach().cpu().double().numpy()
+    return masses / masses.sum()  # the solvers want equal sums to the last digit

@@ -1,0 +1,154 @@
+"""Movies of point clouds: complete in themselves, usable by keyboard and without a script, and small."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from playwright.sync_api import Browser, Page
+
+from lib.page.movies import LARGEST, Movie, Panel, point_movie
+
+TEXTS = {
+    "label": "movie-test",
+    "caption": "What <to> see & hear",
+    "alt": "Two clouds of points that drift to the right.",
+    "axes": ("x", "y"),
+}
+
+
+def movie(frames: int = 5, points: int = 3, **change: object) -> Movie:
+    drift = np.linspace(-1, 1, frames)[:, None, None] * np.array([1.0, 0.5])
+    cloud = drift + 0.1 * np.arange(points)[:, None]
+    panels = [Panel("left <b>", cloud, [[0.0, 1.0]], [((-1, -1), (1, 1))]), Panel("right", -cloud)]
+    given = {"panels": panels, "times": np.linspace(0, 2, frames), "limits": (-2, 2)} | TEXTS | change
+    return point_movie(given.pop("panels"), given.pop("times"), **given)
+
+
+class Parts(HTMLParser):
+    """All tags with their attributes; complains of tags that are not closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict]] = []
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag != "input":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_is_complete_and_closed() -> None:
+    html = movie().html
+    parts = Parts()
+    parts.feed(html)
+    assert parts.open == []
+    names = [tag for tag, _ in parts.tags]
+    assert names.count("circle") == 2 * 3 + 1  # the points and one in the legend
+    assert names.count("svg") == 2 * 2 + 3
+    assert not re.search(r"https?://|src=|@import|url\(", html)
+    assert "What &lt;to&gt; see &amp; hear" in html
+    assert "left &lt;b&gt;" in html
+
+
+def test_says_what_it_shows() -> None:
+    parts = Parts()
+    parts.feed(movie().html)
+    pictures = [a for tag, a in parts.tags if tag == "svg" and a.get("role") == "img"]
+    assert [TEXTS["alt"] in a["aria-label"] for a in pictures] == [True, True]
+    for tag in ("button", "input"):
+        assert all(a.get("aria-label") for t, a in parts.tags if t == tag)
+    bundle = movie()._repr_mimebundle_()
+    assert bundle["text/plain"] == "[movie-test]"
+    assert bundle["text/html"] == movie().html  # the same at every call
+
+
+def test_stores_the_frames() -> None:
+    """A position comes back to a thousandth of the width; up is a smaller y in SVG."""
+    html = movie(frames=5, points=1).html
+    data = json.loads(re.search(r'<script type="application/json">(.*?)</script>', html)[1])
+    assert data["times"] == [0, 0.5, 1, 1.5, 2]
+    left = np.array(data["frames"][0], dtype=float)
+    seen = np.stack([left[:, 0] / 1000 * 4 - 2, 2 - left[:, 1] / 1000 * 4], 1)
+    expected = np.linspace(-1, 1, 5)[:, None] * np.array([1.0, 0.5])
+    assert np.abs(seen - expected).max() <= 0.002 + 1e-9
+
+
+def test_without_a_script_the_last_frame_stands() -> None:
+    html = movie(frames=5, points=1).html
+    assert '<circle class="point" cx="750" cy="375" r="11"/>' in html
+
+
+@pytest.fixture
+def page(tmp_path: Path, browser: Browser) -> Iterator[Page]:
+    path = tmp_path / "movie.html"
+    body = movie().html
+    path.write_text(f'<!doctype html><html data-theme="dark"><meta charset="utf-8"><body>{body}</body></html>')
+    page = browser.new_page(viewport={"width": 390, "height": 900})
+    problems: list[str] = []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.goto(path.as_uri())
+    yield page
+    page.close()
+    assert problems == []
+
+
+def test_moves_in_a_browser(page: Page) -> None:
+    dot = page.locator("#movie-test .pictures circle").first
+    assert dot.get_attribute("cx") == "750"
+    page.locator("#movie-test input").focus()
+    page.keyboard.press("Home")
+    assert dot.get_attribute("cx") == "250"
+    assert page.locator("#movie-test output").inner_text() == "t = 0"
+    page.keyboard.press("ArrowRight")
+    assert page.locator("#movie-test input").get_attribute("aria-valuetext") == "t = 0.5"
+    page.locator("#movie-test button").press("Enter")
+    assert page.locator("#movie-test button").get_attribute("aria-label") == "Pause"
+    page.wait_for_function("document.querySelector('#movie-test button').ariaLabel === 'Play'")
+    assert dot.get_attribute("cx") == "750"
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+def test_follows_the_theme(page: Page) -> None:
+    colour = "getComputedStyle(document.querySelector('#movie-test .point')).fill"
+    dark = page.evaluate(colour)
+    page.evaluate("document.documentElement.dataset.theme = 'light'")
+    assert page.evaluate(colour) != dark
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"label": "Movie 1"}, "label must be 'movie-'"),
+        ({"caption": " "}, "caption must be a non-empty text"),
+        ({"alt": "points"}, "alt must describe the movie in at least 20"),
+        ({"limits": (1, 1)}, "limits must increase"),
+        ({"limits": (0, float("nan"))}, "limits must be a finite number"),
+        ({"panels": []}, "one frame for each of 5"),
+        ({"times": [0.0, 1.0]}, "one frame for each of 2"),
+        ({"panels": [Panel("p", np.zeros((5, 3)))]}, r"frames must have shape \(frames, points, 2\)"),
+        ({"panels": [Panel("p", np.full((5, 1, 2), np.nan))]}, "must be finite"),
+        ({"panels": [Panel("p", np.zeros((5, 1, 2)), np.zeros(2))]}, r"marks must have shape \(points, 2\)"),
+        ({"panels": [Panel("p", np.zeros((5, 1, 2)), lines=[((0, 0),)])]}, "lines must be pairs of points"),
+        ({"legend": [("blob", "x")]}, "kind of a legend's entry must be one of"),
+        ({"legend": ["point"]}, "legend must hold pairs"),
+        ({"axes": ("x",)}, "axes must be two names"),
+        ({"times": [0.0, 1.0, 2.0, 3.0, float("nan")]}, "times must be finite"),
+        ({"frames": 300, "points": 700}, f"below {LARGEST} characters"),
+    ],
+)
+def test_bad_input(change: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        movie(**change)
