@@ -20,7 +20,7 @@ NONABELIAN = [Symmetric(3), Quaternion(8), Dihedral(6), Alternating(4)]
 
 
 @pytest.mark.parametrize("name", CATALOGUE)
-def test_irreps_representations(name: str) -> None:
+def test_irreducible_representations(name: str) -> None:
     group, census = CATALOGUE[name]
     fourier = GroupFourier(group)
     assert chapter.check_identities(group, fourier, seed=3).worst <= 1e-10

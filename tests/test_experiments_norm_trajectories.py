@@ -166,7 +166,7 @@ def test_norms_are_what_they_say(signed: Tensor) -> None:
     assert float(norms.at_unit_length("G-CNN", "euclidean")[0, -1]) == pytest.approx(1)
 
 
-def test_irreps_representations_of_both_groups_at_full_size() -> None:
+def test_irreducible_representations_of_both_groups_at_full_size() -> None:
     settings = chapter.SCALES["paper"]
     right, wrong = GroupFourier(settings.group), GroupFourier(settings.wrong_group)
     assert dict(zip(right.dims, right.counts, strict=True)) == {1: 8, 2: 6, 4: 78, 8: 78}
