@@ -25,9 +25,10 @@ _FLAGS += ("--disable-component-update", "--disable-sync")
 
 
 def toc_pages() -> list[str]:
-    """Return the names of the book's pages."""
+    """Return the names of the book's pages; those of runs begin with ``runs/``."""
     toc = yaml.safe_load((ROOT / "book" / "_toc.yml").read_text())
-    return [toc["root"]] + [chapter["file"] for part in toc["parts"] for chapter in part["chapters"]]
+    chapters = [chapter for part in toc["parts"] for chapter in part["chapters"]]
+    return [toc["root"]] + [page["file"] for c in chapters for page in (c, *c.get("sections", []))]
 
 
 def build_book(output: Path) -> Path:

@@ -80,9 +80,11 @@ def test_unreadable(tmp_path: Path) -> None:
 
 
 def test_names(tmp_path: Path) -> None:
-    path = write(tmp_path / "ideas.ipynb", "1")
-    assert find_notebooks([], tmp_path) == find_notebooks(["ideas"], tmp_path) == [path]
-    with pytest.raises(ValueError, match=r"\['ideas'\], got 'idea'"):
+    (tmp_path / "runs").mkdir()
+    path, run = write(tmp_path / "ideas.ipynb", "1"), write(tmp_path / "runs" / "ideas.ipynb", "2")
+    assert find_notebooks([], tmp_path) == [path, run]
+    assert find_notebooks(["runs/ideas", "book/ideas.ipynb"], tmp_path) == [run, path]
+    with pytest.raises(ValueError, match=r"\['ideas', 'runs/ideas'\], got 'idea'"):
         find_notebooks(["idea"], tmp_path)
 
 

@@ -21,8 +21,11 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
+from lib.page.notebooks import find_notebooks
+from tests.browser import toc_pages
+
 ROOT = Path(__file__).parent.parent
-NOTEBOOKS = sorted((ROOT / "book").glob("*.ipynb"))
+NOTEBOOKS = find_notebooks([])
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 # Optional packages that are only ever compared with, in benchmarks.
 OPTIONAL = {"emlp"}
@@ -229,12 +232,11 @@ def test_optional_packages_stay_optional() -> None:
 
 
 def test_every_chapter_of_the_contents_exists() -> None:
-    toc = yaml.safe_load((ROOT / "book" / "_toc.yml").read_text())
-    names = [toc["root"]] + [chapter["file"] for part in toc["parts"] for chapter in part["chapters"]]
-    stems = {path.stem for path in (ROOT / "book").glob("*.*")}
-    assert set(names) <= stems
-    assert {path.stem for path in NOTEBOOKS} <= set(names)
-    assert all(re.fullmatch(r"[a-z][a-z0-9_]*", name) for name in names)
+    names = set(toc_pages())
+    pages = {path.relative_to(ROOT / "book").with_suffix("").as_posix(): path for path in (ROOT / "book").rglob("*.*")}
+    assert names <= pages.keys()
+    assert {name for name, path in pages.items() if path in NOTEBOOKS} <= names
+    assert all(re.fullmatch(r"(runs/)?[a-z][a-z0-9_]*", name) for name in names)
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

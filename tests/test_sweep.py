@@ -230,18 +230,21 @@ record("table", pd.DataFrame({"size": [1, 2, 3], "name": ["a", "b", "ü"], "erro
             store_result(sweep, store, path, tmp_path / "results" / "small" / "run.parquet")
         assert {record["state"] for record in execute(sweep, store)} == {"finished"}
         store_result(sweep, store, path, tmp_path / "results" / "small" / "run.parquet")
-        table = results.stored("small/run", tmp_path / "results")
+        table = results.stored("small/run", folder=tmp_path / "results")
         assert table["n"].tolist() == [1, 2]
         assert table["half"].tolist() == [0.5, 0.5]
         for n, cube in zip(table["n"], table["cube"], strict=True):
             assert np.array_equal(cube, np.arange(12).reshape(2, 3, 2) * n + 0.1)
         assert table["flags"][0].tolist() == [True, False]
-        rows = table[["n", "table.size", "table.name", "table.error"]].explode(
-            ["table.size", "table.name", "table.error"]
-        )
-        assert rows["table.size"].tolist() == [1, 2, 3] * 2
-        assert rows["table.name"].tolist() == ["a", "b", "ü"] * 2
-        assert np.array_equal(rows["table.error"].astype(float), [0.1, np.nan, np.inf] * 2, equal_nan=True)
+        rows = results.stored("small/run", "table", tmp_path / "results")
+        assert list(rows) == ["n", "half", "size", "name", "error"]
+        assert rows["n"].tolist() == [1, 1, 1, 2, 2, 2]
+        assert rows["size"].tolist() == [1, 2, 3] * 2
+        assert rows["name"].tolist() == ["a", "b", "ü"] * 2
+        assert np.array_equal(rows["error"], [0.1, np.nan, np.inf] * 2, equal_nan=True)
+        assert rows.attrs == table.attrs
+        with pytest.raises(ValueError, match=r"table must be one of \['table'\], got 'tabel'"):
+            results.stored("small/run", "tabel", tmp_path / "results")
         attrs = table.attrs
         assert {"commit", "date", "specification", "device", "versions", "points", "seconds"} <= attrs.keys()
         assert attrs["specification"] == path.read_text()
@@ -251,7 +254,7 @@ record("table", pd.DataFrame({"size": [1, 2, 3], "name": ["a", "b", "ü"], "erro
 
     def test_a_table_that_is_not_there(self, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=r"name must be one of \[\], got 'small/run'"):
-            results.stored("small/run", tmp_path)
+            results.stored("small/run", folder=tmp_path)
 
 
 class TestRecord:

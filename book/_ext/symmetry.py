@@ -26,6 +26,7 @@ from ledger_page import claim_markdown, group_by_section, overview_markdown, see
 from lib.page.claims import load_claims, load_finished_chapters, load_sections
 from lib.page.ledger import BoundDates, Row, bound_dates, collect, expectation_problems, problems
 from lib.page.seed_tables import read_seed_tables
+from run_pages import at_scale
 
 logger = logging.getLogger(__name__)
 _BARS = re.compile(r"(`[^`]*`)|\|")
@@ -146,13 +147,15 @@ def resolve_claim(app: Sphinx, env: Any, node: pending_xref, content: nodes.Node
 
 
 def read_notebook(app: Sphinx, docname: str, source: list[str]) -> None:
-    """Turn the image-and-caption pairs of a notebook into figures, and link its evidence."""
+    """Turn the image-and-caption pairs of a notebook into figures, link its evidence, end a run with its tables."""
     path = Path(app.env.doc2path(docname))
     if path.suffix != ".ipynb":
         return
     notebook, messages = prepare_notebook(json.loads(source[0]))
     for message in messages:
         logger.warning(message, location=docname, type="symmetry", subtype="figure")
+    if docname.startswith("runs/") and (text := at_scale(docname, Path(app.srcdir).parent)):
+        notebook["cells"].append({"cell_type": "markdown", "id": "at-scale", "metadata": {}, "source": text})
     source[0] = json.dumps(notebook)
 
 

@@ -1,6 +1,7 @@
 """Execute the book's notebooks and store their outputs, so that the same code gives the same file.
 
-``python -m lib.page.notebooks execute`` refreshes all chapters, ``python -m lib.page.notebooks execute NAME...`` some.
+``python -m lib.page.notebooks execute`` refreshes all chapters and runs, ``python -m lib.page.notebooks execute
+NAME...`` some.
 A notebook is replaced only after all its cells have run without error, without a warning and without naming a path of
 the machine.
 """
@@ -44,13 +45,16 @@ class NotebookFailed(RuntimeError):
 def find_notebooks(names: list[str], book: Path = BOOK) -> list[Path]:
     """Return the paths of the named notebooks of the book, of all if no name is given.
 
+    A chapter has its own name (``"ensembles"``), a run is ``"runs/NAME"``.
+
     Raises
     ------
     ValueError
         A name is not that of a notebook; the message lists the names.
     """
-    known = {path.stem: path for path in sorted(book.glob("*.ipynb"))}
-    wanted = [Path(name).stem for name in names] or list(known)
+    paths = [*sorted(book.glob("*.ipynb")), *sorted(book.glob("runs/*.ipynb"))]
+    known = {path.relative_to(book).with_suffix("").as_posix(): path for path in paths}
+    wanted = [name.removeprefix("book/").removesuffix(".ipynb") for name in names] or list(known)
     for name in wanted:
         if name not in known:
             raise ValueError(f"name must be one of {list(known)}, got {name!r}")
@@ -101,7 +105,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m lib.page.notebooks", description="The stored outputs of the book.")
     commands = parser.add_subparsers(dest="command", required=True)
     command = commands.add_parser("execute", help="run notebooks and store their outputs")
-    command.add_argument("names", nargs="*", metavar="NAME", help="a chapter, as haar_projections (default: all)")
+    command.add_argument("names", nargs="*", metavar="NAME", help="as haar_projections or runs/norms (default: all)")
     command.add_argument("--timeout", type=int, default=600, metavar="S", help="seconds per cell (default: 600)")
     options = parser.parse_args(arguments)
     try:
@@ -193,7 +197,7 @@ def _refuse(path: Path, number: int, outputs: list[Any]) -> None:
         text = "".join(output.get("text", "") for output in outputs if output.get("name") == "stderr")
         raise NotebookFailed(f"cell {number} wrote to stderr: {_first_line(text)}")
     text = json.dumps(outputs)
-    places = {str(path.parent.parent), str(Path.home()), sys.prefix, tempfile.gettempdir()} - {os.sep}
+    places = {str(path.parent.parent), str(ROOT), str(Path.home()), sys.prefix, tempfile.gettempdir()} - {os.sep}
     for place in (*(f"{place}{os.sep}" for place in places), "site-packages" + os.sep, "/ipykernel_"):
         if place in text:
             raise NotebookFailed(f"cell {number} shows a path of this machine ({place})")

@@ -68,13 +68,16 @@ def decode(value: Any) -> Any:
     return np.frombuffer(base64.b64decode(value["data"]), value["dtype"]).reshape(value["shape"])
 
 
-def stored(name: str, folder: Path = FOLDER) -> pd.DataFrame:
-    """Return a stored table, one row per run of a notebook; ``attrs`` says how it was made.
+def stored(name: str, table: str = "", folder: Path = FOLDER) -> pd.DataFrame:
+    """Return a stored table, one row per execution of a run; ``attrs`` says how it was made.
 
     Parameters
     ----------
     name
         ``CHAPTER/RUN``, as in ``data/results/CHAPTER/RUN.parquet``.
+    table
+        The name of a table that every execution recorded: its rows are returned instead, those of all executions below
+        each other, with the parameters that differ from the table's own columns beside them.
     folder
         Where the results are.
 
@@ -88,6 +91,11 @@ def stored(name: str, folder: Path = FOLDER) -> pd.DataFrame:
     ------
     ValueError
         There is no such table; the message lists those that there are.
+
+    Examples
+    --------
+    >>> stored("implicit_bias_in_fourier_space/digit_margins", "runs")["one_minus_cosine"].max() < 1e-6
+    np.True_
     """
     import pandas as pd
 
@@ -98,7 +106,20 @@ def stored(name: str, folder: Path = FOLDER) -> pd.DataFrame:
     frame = pd.read_parquet(path)
     for column in frame.select_dtypes(object):
         frame[column] = [_array(cell) if isinstance(cell, np.ndarray) else cell for cell in frame[column]]
-    return frame
+    return _rows(frame, table) if table else frame
+
+
+def _rows(frame: pd.DataFrame, table: str) -> pd.DataFrame:
+    """Return the rows of a table that every execution recorded, with the parameters beside them."""
+    own = {column: column.removeprefix(f"{table}.") for column in frame if column.startswith(f"{table}.")}
+    if not own:
+        known = sorted({column.partition(".")[0] for column in frame if "." in column})
+        raise ValueError(f"table must be one of {known}, got {table!r}")
+    hidden = {"seconds", "repeat", *own.values()}
+    beside = [c for c in frame if "." not in c and c not in hidden and not isinstance(frame[c].iloc[0], np.ndarray)]
+    rows = frame[[*beside, *own]].explode(list(own), ignore_index=True).infer_objects().rename(columns=own)
+    rows.attrs = frame.attrs
+    return rows
 
 
 def _array(cell: np.ndarray) -> np.ndarray:

@@ -19,21 +19,22 @@ TYPES = {"int": int, "float": float, "bool": bool, "str": str, "list": list, "di
 
 
 def find_notebook(name: str, folder: Path) -> Path:
-    """Return the path of a chapter by its name, or of a notebook by its path relative to ``folder``.
+    """Return the path of a chapter (``NAME``) or a run (``runs/NAME``), or of a notebook relative to ``folder``.
 
     Raises
     ------
     SweepError
         There is no such notebook.
     """
-    chapters = {path.stem: path for path in sorted(BOOK.glob("*.ipynb"))}
-    path = chapters.get(name) or (folder / name)
+    pages = [*sorted(BOOK.glob("*.ipynb")), *sorted(BOOK.glob("runs/*.ipynb"))]
+    known = {path.relative_to(BOOK).with_suffix("").as_posix(): path for path in pages}
+    path = known.get(name) or (folder / name)
     try:
         found = path.suffix == ".ipynb" and path.is_file()
     except OSError:  # a name that is too long, a folder that may not be read
         found = False
     if not found:
-        raise SweepError(f"notebook: {unknown('.ipynb file or chapter', name, chapters)}")
+        raise SweepError(f"notebook: {unknown('.ipynb file, chapter or run', name, known)}")
     return path.resolve()
 
 

@@ -86,7 +86,7 @@ class Specification(_Model):
     Attributes
     ----------
     notebook
-        A chapter's name, or the path of a notebook relative to the file of the specification.
+        A chapter's name, a run's (``runs/NAME``), or the path of a notebook relative to the file of the specification.
     title
         What the sweep is for, in one line.
     parameters
