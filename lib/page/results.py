@@ -51,12 +51,15 @@ def record(name: str, value: Any) -> None:
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ValueError(f"name must be small letters, digits and underscores, got {name!r}")
-    columns = {f"{name}.{key}": value[key] for key in value} if hasattr(value, "columns") else {name: value}
-    if not columns:
-        raise ValueError(f"value of {name!r} must not be a table without columns")
-    for key, column in columns.items():
-        content = {"name": key, "value": _encode(key, column)}
-        show({"text/plain": f"recorded: {key}{_shape(content['value'])}", MIME_TYPE: content})
+    if hasattr(value, "columns"):
+        if not len(value.columns):
+            raise ValueError(f"value of {name!r} must not be a table without columns")
+        encoded = {"columns": {f"{name}.{key}": _encode(f"{name}.{key}", value[key]) for key in value}}
+        shape = f" ({len(value)} rows: {', '.join(map(str, value))})"
+    else:
+        encoded = _encode(name, value)
+        shape = f" ({' × '.join(map(str, encoded['shape']))})" if isinstance(encoded, dict) else ""
+    show({"text/plain": f"recorded: {name}{shape}", MIME_TYPE: {"name": name, "value": encoded}})
 
 
 def decode(value: Any) -> Any:
@@ -149,7 +152,3 @@ def _encode(name: str, value: Any) -> Any:
     little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
     data = base64.b64encode(little.tobytes()).decode()
     return {"dtype": array.dtype.name, "shape": list(array.shape), "data": data}
-
-
-def _shape(value: Any) -> str:
-    return f" ({' × '.join(map(str, value['shape']))})" if isinstance(value, dict) else ""

@@ -148,8 +148,10 @@ def read_results(notebook: Any) -> dict[str, Any]:
     numbers: dict[str, Any] = {}
     for data in (output.get("data", {}) for output in outputs):
         if results.MIME_TYPE in data:
-            result = data[results.MIME_TYPE]
-            _add(numbers, result["name"], result["value"])
+            name, value = data[results.MIME_TYPE]["name"], data[results.MIME_TYPE]["value"]
+            columns = value["columns"] if isinstance(value, dict) and "columns" in value else {name: value}
+            for column, content in columns.items():
+                _add(numbers, column, content)
         if EXPECTATION in data:
             name = f"expect: {data[EXPECTATION]['what']}"
             numbers[name] = min(numbers.get(name, 1), int(data[EXPECTATION]["holds"]))
