@@ -10,14 +10,16 @@ import torch
 VARIABLE = "SYMMETRY_DEVICE"
 
 
-def default_device() -> torch.device:
-    """Return the device named by the environment variable ``SYMMETRY_DEVICE``, else CUDA if available, else the CPU.
+def default_device(device: str = "") -> torch.device:
+    """Return the device of that name; without one that of ``SYMMETRY_DEVICE``, else CUDA if available, else the CPU.
 
     Raises
     ------
     ValueError
-        The variable names no device of this machine.
+        The name, or the variable, names no device of this machine.
     """
+    if device:
+        return usable_device("device", device)
     wanted = os.environ.get(VARIABLE, "").strip()
     if not wanted:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")

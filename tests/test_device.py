@@ -18,6 +18,13 @@ def test_override(monkeypatch: pytest.MonkeyPatch) -> None:
     assert default_device() == torch.device("cpu")
 
 
+def test_a_name_comes_before_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "abacus")
+    assert default_device("cpu") == torch.device("cpu")
+    with pytest.raises(ValueError, match="device must name a device of this machine, got 'loom'"):
+        default_device("loom")
+
+
 @pytest.mark.parametrize("wanted", ["abacus", "cuda:99", "meta"])
 def test_unknown_devices(monkeypatch: pytest.MonkeyPatch, wanted: str) -> None:
     monkeypatch.setenv(VARIABLE, wanted)
