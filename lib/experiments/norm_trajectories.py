@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from lib.checks import check_choice, check_float, check_int, check_tensor
+from lib.device import default_device
 from lib.images.bundled import digits
 from lib.images.datasets import mnist_test
 from lib.page.command_line import clear_errors, use_threads
@@ -285,7 +286,7 @@ def _start(shapes: Sequence[tuple[int, ...]], scale: float, seed: int) -> list[T
     return [scale / math.sqrt(s[-1]) * torch.randn(s, generator=generator, dtype=torch.float64) for s in shapes]
 
 
-def measure_norms(settings: Settings, networks: Sequence[str] = NETWORKS, device: str = "cpu") -> Norms:
+def measure_norms(settings: Settings, networks: Sequence[str] = NETWORKS, device: str = "") -> Norms:
     """Train the networks and return the norms of their predictors along training.
 
     Parameters
@@ -295,12 +296,12 @@ def measure_norms(settings: Settings, networks: Sequence[str] = NETWORKS, device
     networks
         Some of ``NETWORKS``.
     device
-        Where to train.
+        Where to train: see :func:`lib.device.default_device`.
     """
     if isinstance(networks, str) or not set(networks) <= set(NETWORKS):
         raise ValueError(f"networks must be one of or several of {list(NETWORKS)} in a list, got {networks!r}")
     began, values = time.perf_counter(), {}
-    signed, p = lifted_digits(settings).to(device), 2 / settings.layers
+    signed, p = lifted_digits(settings).to(default_device(device)), 2 / settings.layers
     right, wrong = GroupFourier(settings.group), GroupFourier(settings.wrong_group)
     shuffle = torch.randperm(settings.group.order, generator=torch.Generator().manual_seed(0))
     for name in networks:
