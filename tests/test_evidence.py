@@ -7,9 +7,11 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
+from lib.page.clock import _Clock
 from lib.page.evidence import (
     MIME_TYPE,
     ClaimFailed,
@@ -30,12 +32,13 @@ claims:
     evidence: "residuals"
     beyond_sources: false
     chapter: ideas
+    test: tests/test_evidence.py::test_holds
     checks:
       small: {relation: "<=", bound: 1e-6, label: "residual"}
       count: {relation: "==", bound: 15, label: "dimension"}
-  - {id: T2, source: s, title: t, statement: u, evidence: e, chapter: ideas, checks: {}}
+  - {id: T2, source: s, title: t, statement: u, evidence: e, chapter: ideas, test: 'tests/t.py::y', checks: {}}
 """
-META = {"seeds": 3, "function": "lib.page.evidence.evaluate", "test": "tests/test_evidence.py::test_holds"}
+META = {"seeds": 3, "of": evaluate}
 GOOD = {"small": [1e-9, 3e-9], "count": 15}
 BROKEN = {"small": 0.5, "count": [14, 16]}
 
@@ -53,7 +56,7 @@ def claims(register: Path) -> dict:
 
 
 def one_check(relation: str, bound: float, tmp_path: Path) -> dict:
-    row = "{id: R, source: s, title: t, statement: u, evidence: e, chapter: c, checks: {x: "
+    row = "{id: R, source: s, title: t, statement: u, evidence: e, chapter: c, test: 'tests/t.py::y', checks: {x: "
     row += f"{{relation: '{relation}', bound: {bound}, label: x}}}}}}"
     path = tmp_path / "one.yml"
     path.write_text(f"finished_chapters: []\nclaims:\n  - {row}\n")
@@ -127,8 +130,9 @@ def test_claims_that_cannot_be_settled(claims: dict, claim_id: str) -> None:
     [
         ({"seeds": 0}, "seeds"),
         ({"seeds": []}, "seeds"),
-        ({"function": "lib.page.evidence.nothing"}, "function"),
-        ({"test": "test_x"}, "test must be"),
+        ({"of": "lib.page.evidence.nothing"}, "function"),
+        ({"of": torch.ones(2)}, "of must name the function"),
+        ({"of": None}, "of must name the function"),
     ],
 )
 def test_bad_provenance(claims: dict, change: dict, message: str) -> None:
@@ -251,3 +255,59 @@ def test_bad_registers(tmp_path: Path, old: str, new: str, message: str) -> None
 def test_missing_register(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no register"):
         load_claims(tmp_path / "none.yml")
+
+
+def test_pairs_and_what_is_measured(claims: dict, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The short form: a pair per check; seeds, dtype and device are read from what is given, not typed."""
+    shown = []
+    monkeypatch.setattr("lib.page.evidence.show", shown.append)
+    index = pd.MultiIndex.from_product([range(5), ["a", "b"]], names=["seed", "case"])
+    residuals = pd.Series(1e-9, index=index)
+    x = torch.ones(3, dtype=torch.float32)
+    settle("T1", small=(residuals, 0.5), count=(15, [14, 16]), of=(evaluate, x), claims=claims)
+    settle("T1", small=(residuals, 0.5), count=(15, [14, 16]), of=evaluate, claims=claims)
+    linear = torch.nn.Linear(2, 2)
+    settle("T1", small=(torch.full((4,), 1e-9), 0.5), count=(15, 14), of=(linear, evaluate), claims=claims)
+    settle("T1", small=(torch.full((4,), 1e-9), 0.5), count=(15, 14), of=evaluate, seeds=4, claims=claims)
+    records = [bundle[MIME_TYPE] for bundle in shown]
+    assert [record["seeds"] for record in records] == [5, 5, None, 4]
+    assert [record["dtype"] for record in records] == ["float32", "float64", "float32", "float32"]
+    assert {record["device"] for record in records} == {"cpu"}
+    assert all(record["holds"] and record["seconds"] is None for record in records)
+    assert "4 values, float32 on cpu" in shown[2]["text/html"]
+    meta = {"of": (evaluate, torch.ones(1, device="meta"), np.ones(2, dtype=np.int64)), "claims": claims}
+    assert evaluate("T1", GOOD, BROKEN, **meta).record()["device"] == "cpu, meta"
+
+
+def test_pairs_are_pairs(claims: dict) -> None:
+    with pytest.raises(ValueError, match=r"small must be a pair \(measured, control\), got list"):
+        settle("T1", small=[1e-9, 0.5], count=(15, 14), of=evaluate, claims=claims)
+    with pytest.raises(ValueError, match="or all checks as pairs"):
+        settle("T1", GOOD, BROKEN, small=(1e-9, 0.5), of=evaluate, claims=claims)
+    with pytest.raises(ValueError, match="lacks"):
+        settle("T1", small=(1e-9, 0.5), of=evaluate, claims=claims)
+    with pytest.raises(ValueError, match="must be the register's"):
+        settle("T1", GOOD, BROKEN, of=evaluate, test="tests/test_x.py::test_y", claims=claims)
+
+
+def test_functions_of_the_page_are_named_as_such(claims: dict) -> None:
+    def three_routes() -> None: ...
+
+    three_routes.__module__, three_routes.__qualname__ = "__main__", "three_routes"
+    assert evaluate("T1", GOOD, BROKEN, of=three_routes, claims=claims).record()["function"] == "#three_routes"
+
+
+def test_seconds_are_those_of_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the time in which cells ran counts, and each reading begins anew."""
+    now = [0.0]
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
+    clock = _Clock()
+    now[0] = 2.0
+    clock.stop()  # a cell of 2 s; then its reader thinks for 98 s
+    now[0] = 100.0
+    clock.start()
+    now[0] = 103.0
+    assert clock.read() == 5.0  # in the middle of a cell
+    now[0] = 104.0
+    clock.stop()
+    assert clock.read() == 1.0

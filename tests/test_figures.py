@@ -11,12 +11,13 @@ from typing import Any
 import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from matplotlib.colors import to_rgb
 from matplotlib.image import imread
 
-from lib.page.figures import COLOURS, _png, image_grid, show, style
+from lib.page.figures import COLOURS, _png, image_grid, show, style, table
 from tests.figures import ALIKE, emptiness, figure_problems, read_png, similarity
 
 TEXTS = {"label": "fig-line-1", "caption": "A line.\n It rises.", "alt": "A straight line that rises to the right."}
@@ -77,6 +78,39 @@ def test_texts_are_mandatory(shown: list, change: dict) -> None:
 def test_wrong_figure() -> None:
     with pytest.raises(TypeError, match="fig must be"):
         show("a figure", **TEXTS)
+
+
+def test_table(shown: list) -> None:
+    frame = pd.DataFrame({"group": ["C4", "D4"], "gain": [3.98765, float("nan")], "order": [4, 8]})
+    texts = {"label": "tab-gains", "caption": "Gains\n by group."}
+    table(frame, **texts)
+    table(frame.set_index("group"), **texts, formats={"gain": "{:.1f}"})
+    (first, metadata), (second, _) = shown
+    assert first["text/markdown"].splitlines() == [
+        "| group | gain | order |",
+        "| --- | ---: | ---: |",
+        "| C4 | 3.99 | 4 |",
+        "| D4 |  | 8 |",
+    ]
+    assert second["text/markdown"].splitlines()[2] == "| C4 | 4.0 | 4 |"
+    assert first["text/html"].startswith("<table><caption>Gains by group.</caption><thead><tr><th>group</th>")
+    assert metadata["symmetry"] == {"role": "table", "label": "tab-gains", "caption": "Gains by group."}
+
+
+@pytest.mark.parametrize(
+    ("rows", "change", "message"),
+    [
+        (0, {}, "frame must have at least one row"),
+        (2, {"label": "fig-x"}, "label must be 'tab-'"),
+        (2, {"caption": " "}, "caption"),
+        (2, {"formats": {"loss": "{:.1f}"}}, "formats must name columns"),
+    ],
+)
+def test_bad_tables(shown: list, rows: int, change: dict, message: str) -> None:
+    frame = pd.DataFrame({"gain": np.ones(rows)})
+    with pytest.raises(ValueError, match=message):
+        table(frame, **({"label": "tab-x", "caption": "A table."} | change))
+    assert shown == []
 
 
 @pytest.mark.parametrize("images", [np.zeros((3, 4, 4)), torch.zeros(3, 4, 4), [np.zeros((2, 2, 3))] * 3])

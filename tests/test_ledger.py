@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 
 from external_names import external_page
-from figures_and_panels import prepare_notebook
+from figures_and_panels import function_link, prepare_notebook
 from ledger_page import claim_markdown, escape, overview_markdown, seeds_markdown
 from lib.page import ledger
 from lib.page.claims import Check
@@ -39,8 +39,9 @@ claims:
     evidence: residuals
     beyond_sources: true
     chapter: ideas
+    test: tests/test_ledger.py::test_states
     checks: {small: {relation: "<=", bound: 1.0e-6, label: "size |x|"}}
-  - {id: T2, source: s, title: Another, statement: u, evidence: e, chapter: later, checks: {}}
+  - {id: T2, source: s, title: Another, statement: u, evidence: e, chapter: later, test: 'tests/t.py::y', checks: {}}
 """
 CONFIGURATION = """
 project, extensions, html_theme = "toy", ["myst_nb", "sphinx_design", "symmetry"], "basic"
@@ -56,8 +57,7 @@ def evidence_output(tmp_path: Path, measured: float = 1e-9) -> dict[str, Any]:
         {"small": 0.5},
         seeds=2,
         seconds=0.5,
-        function="lib.page.evidence.evaluate",
-        test="tests/test_ledger.py::test_states",
+        of=evaluate,
         claims=load_claims(register(tmp_path)),
     )
     data = {"text/plain": evidence.text(), "text/html": evidence.html(), MIME_TYPE: evidence.record()}
@@ -233,7 +233,7 @@ def test_markdown(tmp_path: Path) -> None:
         "0.5",
     ):
         assert piece in card
-    assert "2 seeds, 0.5 s, cpu, float64; {evidence}`T1 ideas`; {py:obj}`lib.page.evidence.evaluate`;" in card
+    assert "2 seeds, float64 on cpu, 0.5 s; {evidence}`T1 ideas`; {py:obj}`lib.page.evidence.evaluate`;" in card
     assert "not written yet" in claim_markdown(found[1], {"ideas"})
     assert "| 2 | 1 | 1 | 0 |" in overview_markdown(found, {})
     assert "{ref}`T. Toys <claims-t>`" in overview_markdown(found, {"T": "Toys"})
@@ -246,7 +246,7 @@ def test_figures_and_panels_get_their_own_cells(tmp_path: Path) -> None:
     second = image_output(**dot | {"label": "fig-dot-2"})
     outputs = [stream, image_output(**dot), caption_output(), second, caption_output(), evidence_output(tmp_path)]
     content = json.loads(notebook(tmp_path, *outputs, stream).read_text())
-    cells = prepare_notebook(content)[0]["cells"][1:]
+    cells = prepare_notebook(content, {"T1": "tests/test_ledger.py::test_states"})[0]["cells"][1:]
     kinds = [[next(iter(o.get("data", o))) for o in c["outputs"]] for c in cells if c["cell_type"] == "code"]
     assert kinds == [["output_type"], ["image/png"], ["image/png"], ["text/html"], ["output_type"]]
     assert cells[1]["metadata"]["mystnb"]["figure"] == {"caption": "A dot.", "name": "fig-dot"}
@@ -255,6 +255,21 @@ def test_figures_and_panels_get_their_own_cells(tmp_path: Path) -> None:
     assert "id='evidence-t1'" in cells[3]["outputs"][0]["data"]["text/html"]
     assert "{claim}`T1`" in cells[4]["source"]
     assert content == json.loads((tmp_path / "ideas.ipynb").read_text())
+
+
+def test_tables_are_numbered_and_definitions_have_anchors(tmp_path: Path) -> None:
+    texts = {"role": "table", "label": "tab-gains", "caption": "Gains."}
+    markdown = {"text/markdown": "| a |\n| --- |\n| 1 |", "text/plain": "a"}
+    shown = {"output_type": "display_data", "metadata": {"symmetry": texts}, "data": markdown}
+    content = json.loads(notebook(tmp_path, shown, evidence_output(tmp_path), shown).read_text())
+    content["cells"][1]["metadata"]["tags"] = ["define"]
+    content["cells"][1]["source"] = "def gain(x):\n    return x\n\nclass Law: pass\n"
+    cells = prepare_notebook(content, {"T1": "tests/test_ledger.py::test_states"})[0]["cells"][1:]
+    assert cells[0]["source"] == '<span id="def-gain"></span><span id="def-Law"></span>'
+    assert cells[2]["source"] == "````{table} Gains.\n:name: tab-gains\n\n| a |\n| --- |\n| 1 |\n````\n"
+    assert "evidence-t1" in cells[3]["outputs"][0]["data"]["text/html"]
+    assert [c["cell_type"] for c in cells] == ["markdown", "code", "markdown", "code", "markdown", "markdown"]
+    assert function_link("#gain", "ideas") == "{definition}`gain ideas`"
 
 
 def build(folder: Path) -> subprocess.CompletedProcess:
@@ -319,11 +334,10 @@ def test_the_book_keeps_its_promises() -> None:
 
 def test_every_cited_test_exists() -> None:
     """The function behind a number is looked up by ``settle``, its test here."""
-    for path in sorted((ROOT / "book").glob("*.ipynb")):
-        for record in read_records(path):
-            file, *names = record.content["test"].split("[")[0].split("::")
-            text = (ROOT / file).read_text() if (ROOT / file).is_file() else ""
-            assert f"def {names[-1]}(" in text, f"{path.name} cites {record.content['test']}, which does not exist"
+    for claim in load_claims().values():
+        file, *names = claim.test.split("[")[0].split("::")
+        text = (ROOT / file).read_text() if (ROOT / file).is_file() else ""
+        assert f"def {names[-1]}(" in text, f"claim {claim.id} cites {claim.test}, which does not exist"
 
 
 @pytest.mark.parametrize(

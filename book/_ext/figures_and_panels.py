@@ -2,32 +2,56 @@
 
 from __future__ import annotations
 
+import ast
 import copy
+from collections.abc import Mapping
 from typing import Any
 
 MIME_TYPE = "application/vnd.symmetry-book.evidence+json"
 
 
-def prepare_notebook(notebook: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def prepare_notebook(notebook: dict[str, Any], tests: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
     """Return the notebook as the book shows it, and messages about figures that cannot be shown well.
 
-    A figure and a panel each get a cell of their own, because MyST-NB's figure options hold for a whole cell.
+    A figure and a panel each get a cell of their own, because MyST-NB's figure options hold for a whole cell. A cell
+    that defines functions or classes gets an anchor for each, to which the panels link. ``tests`` names the test of
+    every claim.
     """
     messages: list[str] = []
     anchored: set[str] = set()
     cells: list[dict[str, Any]] = []
     for number, cell in enumerate(notebook["cells"], start=1):
-        cells += _split(cell, number, messages, anchored) if cell["cell_type"] == "code" else [cell]
+        if cell["cell_type"] != "code":
+            cells.append(cell)
+            continue
+        cells += _anchors(cell, number) + _split(cell, number, messages, anchored, tests)
     return notebook | {"cells": cells}, messages
 
 
-def _split(cell: dict[str, Any], number: int, messages: list[str], anchored: set[str]) -> list[dict[str, Any]]:
+def _anchors(cell: dict[str, Any], number: int) -> list[dict[str, Any]]:
+    """Return a cell with an invisible anchor for each thing that this one defines."""
+    if "define" not in cell["metadata"].get("tags", []):
+        return []
+    body = ast.parse("".join(cell["source"])).body
+    names = [node.name for node in body if isinstance(node, (ast.FunctionDef, ast.ClassDef))]
+    source = "".join(f'<span id="def-{name}"></span>' for name in names)
+    return [{"cell_type": "markdown", "id": f"anchors-{number}", "metadata": {}, "source": source}] if names else []
+
+
+def _split(
+    cell: dict[str, Any], number: int, messages: list[str], anchored: set[str], tests: Mapping[str, str]
+) -> list[dict[str, Any]]:
     cells = [cell | {"outputs": []}]
     fresh = True  # whether the last cell may take another output as it is
     for output in cell["outputs"]:
         data = output.get("data", {})
         image = next((kind for kind in data if kind.startswith("image/")), None)
-        if output.get("metadata", {}).get("symmetry", {}).get("role") == "caption":
+        texts = output.get("metadata", {}).get("symmetry", {})
+        if texts.get("role") == "caption":
+            continue
+        if texts.get("role") == "table":
+            cells.append(_table(texts, "".join(data["text/markdown"]), f"{cell.get('id', 'cell')}-{len(cells)}"))
+            fresh = False
             continue
         if image is None and MIME_TYPE not in data:
             if not fresh:
@@ -35,13 +59,13 @@ def _split(cell: dict[str, Any], number: int, messages: list[str], anchored: set
             cells[-1]["outputs"].append(output)
             fresh = True
             continue
-        if not fresh or cells[-1]["outputs"]:
+        if not fresh or cells[-1].get("outputs"):
             cells.append(_continuation(cell, len(cells)))
         fresh = False
         if image is not None:
             _add_figure(cells[-1], output, image, number, messages)
         else:
-            _add_panel(cells, output, anchored)
+            _add_panel(cells, output, anchored, tests)
     return cells
 
 
@@ -58,6 +82,12 @@ def _continuation(cell: dict[str, Any], place: int) -> dict[str, Any]:
     }
 
 
+def _table(texts: dict[str, str], markdown: str, name: str) -> dict[str, Any]:
+    """Return a cell with a numbered table in place of the output of ``lib.page.figures.table``."""
+    source = f"````{{table}} {texts['caption']}\n:name: {texts['label']}\n\n{markdown}\n````\n"
+    return {"cell_type": "markdown", "id": name, "metadata": {}, "source": source}
+
+
 def _add_figure(cell: dict[str, Any], output: dict[str, Any], kind: str, number: int, messages: list[str]) -> None:
     texts = output.get("metadata", {}).get(kind, {})
     cell["outputs"] = [output]
@@ -70,7 +100,9 @@ def _add_figure(cell: dict[str, Any], output: dict[str, Any], kind: str, number:
     cell["metadata"] = cell["metadata"] | {"mystnb": cell["metadata"].get("mystnb", {}) | own}
 
 
-def _add_panel(cells: list[dict[str, Any]], output: dict[str, Any], anchored: set[str]) -> None:
+def _add_panel(
+    cells: list[dict[str, Any]], output: dict[str, Any], anchored: set[str], tests: Mapping[str, str]
+) -> None:
     """Add a panel, with an anchor at a claim's first one, and the links to ledger, function and test below it."""
     record = output["data"][MIME_TYPE]
     html = "".join(output["data"].get("text/html", ""))
@@ -78,9 +110,14 @@ def _add_panel(cells: list[dict[str, Any]], output: dict[str, Any], anchored: se
         anchored.add(record["id"])
         html = html.replace("<div ", f"<div id='evidence-{record['id'].lower()}' ", 1)
     cells[-1]["outputs"] = [output | {"data": {"text/html": html, "text/plain": output["data"]["text/plain"]}}]
-    links = f"Ledger: {{claim}}`{record['id']}`. Function: {{py:obj}}`{record['function']}`. "
-    links += f"Test: {{test}}`{record['test']}`."
+    links = f"Ledger: {{claim}}`{record['id']}`. Function: {function_link(record['function'])}. "
+    links += f"Test: {{test}}`{tests[record['id']]}`."
     source = f"```{{div}} evidence-links\n{links}\n```\n"
     cells.append(
         {"cell_type": "markdown", "id": f"links-{len(anchored)}-{len(cells)}", "metadata": {}, "source": source}
     )
+
+
+def function_link(name: str, chapter: str = "") -> str:
+    """Return a link to a function of the package, or (``#name``) to the cell of a chapter that defines it."""
+    return f"{{definition}}`{name[1:]} {chapter}`" if name.startswith("#") else f"{{py:obj}}`{name}`"

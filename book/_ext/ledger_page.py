@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Sequence
 
-from lib.page.claims import SIGNS
+from figures_and_panels import function_link
+from lib.page.claims import SIGNS, Claim
+from lib.page.evidence import facts
 from lib.page.ledger import BoundDates, Record, Row, count_line
 from lib.page.seed_tables import SeedTable
 
@@ -42,7 +44,7 @@ def claim_markdown(row: Row, documents: Collection[str], dates: BoundDates | Non
         bounds = [f"{escape(c.label)} {SIGNS[c.relation]} {c.bound:g}" for c in claim.checks.values()]
         lines.append(f"*Bounds:* {'; '.join(bounds)}.")
     for record in row.records:
-        lines += ["", *_table(row, record), "", _provenance(record, claim.id), ""]
+        lines += ["", *_table(row, record), "", _provenance(record, claim), ""]
     since = sorted({date for name in claim.checks if (date := (dates or {}).get((claim.id, name)))}, key=lambda d: d[1])
     if since:
         stands = " and ".join(f"{date} (commit `{commit}`)" for commit, date in since)
@@ -122,15 +124,11 @@ def _table(row: Row, record: Record) -> list[str]:
     return lines
 
 
-def _provenance(record: Record, claim_id: str) -> str:
+def _provenance(record: Record, claim: Claim) -> str:
     content = record.content
-    number = content["seeds"] if isinstance(content["seeds"], int) else len(content["seeds"])
-    parts = [f"{number} seed{'' if number == 1 else 's'}"]
-    parts += [] if content["seconds"] is None else [f"{content['seconds']} s"]
-    parts += [content["device"], content["dtype"]]
-    parts += [f"commit `{record.commit}`"] if record.commit else []
-    link = f"{{evidence}}`{claim_id} {record.chapter}`"
-    return f"{', '.join(parts)}; {link}; {{py:obj}}`{content['function']}`; {{test}}`{content['test']}`"
+    parts = [facts(content), *([f"commit `{record.commit}`"] if record.commit else [])]
+    link = f"{{evidence}}`{claim.id} {record.chapter}`"
+    return f"{', '.join(parts)}; {link}; {function_link(content['function'], record.chapter)}; {{test}}`{claim.test}`"
 
 
 def _letters(row: Row) -> str:

@@ -138,6 +138,20 @@ class ClaimLink(SphinxRole):
         return [link], []
 
 
+class DefinitionLink(SphinxRole):
+    """``{definition}`name``` links to the cell of this page that defines a function, ``name chapter`` to another's."""
+
+    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        """Return the link."""
+        name, _, chapter = self.text.strip().partition(" ")
+        target = chapter or self.env.docname
+        link = pending_xref(
+            "", nodes.literal("", name), refdomain="", reftype=_LINK, reftarget=target, refdoc=self.env.docname
+        )
+        link["anchor"], link["reftitle"] = f"def-{name}", f"the cell that defines {name}"
+        return [link], []
+
+
 def resolve_claim(app: Sphinx, env: Any, node: pending_xref, content: nodes.Node) -> nodes.reference | None:
     """Point a claim link at its page and anchor."""
     if node["reftype"] != _LINK:
@@ -151,7 +165,8 @@ def read_notebook(app: Sphinx, docname: str, source: list[str]) -> None:
     path = Path(app.env.doc2path(docname))
     if path.suffix != ".ipynb":
         return
-    notebook, messages = prepare_notebook(json.loads(source[0]))
+    tests = {name: claim.test for name, claim in load_claims(Path(app.srcdir) / "claims.yml").items()}
+    notebook, messages = prepare_notebook(json.loads(source[0]), tests)
     for message in messages:
         logger.warning(message, location=docname, type="symmetry", subtype="figure")
     if docname.startswith("runs/") and (text := at_scale(docname, Path(app.srcdir).parent)):
@@ -222,6 +237,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("ledger", Ledger)
     app.add_role("claim", ClaimLink())
     app.add_role("evidence", ClaimLink())
+    app.add_role("definition", DefinitionLink())
     app.connect("config-inited", set_repository)
     app.connect("source-read", read_notebook)
     app.connect("autodoc-process-signature", shorten_model_signature)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,8 @@ RELATIONS: dict[str, Callable[[float, float], bool]] = {
     "==": operator.eq,
 }
 SIGNS = {"<=": "≤", "<": "&lt;", ">=": "≥", ">": "&gt;", "==": "="}  # as HTML and Markdown show them
-_TEXT_FIELDS = ("id", "source", "title", "statement", "evidence", "chapter")
+_TEXT_FIELDS = ("id", "source", "title", "statement", "evidence", "chapter", "test")
+_TEST_ID = re.compile(r"tests/[\w/]+\.py::\w+(::\w+)*(\[.*\])?")
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ class Claim:
     statement: str
     evidence: str
     chapter: str
+    test: str
     beyond_sources: bool
     checks: dict[str, Check]
 
@@ -112,6 +115,8 @@ def _parse_claim(row: Any, place: int) -> Claim:
     for field in _TEXT_FIELDS:
         if not isinstance(row.get(field), str) or not row[field].strip():
             raise ValueError(f"claim {name}: field {field!r} must be a non-empty text, got {row.get(field)!r}")
+    if not _TEST_ID.fullmatch(row["test"].strip()):
+        raise ValueError(f"claim {name}: field 'test' must be a node like tests/test_x.py::test_y, got {row['test']!r}")
     beyond = row.get("beyond_sources", False)
     if not isinstance(beyond, bool):
         raise ValueError(f"claim {name}: field 'beyond_sources' must be true or false, got {beyond!r}")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import os
 import pkgutil
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from html import escape
@@ -18,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from lib.page.claims import SIGNS, Check, Claim, load_claims, load_finished_chapters
+from lib.page.clock import cell_seconds
 
 MIME_TYPE = "application/vnd.symmetry-book.evidence+json"
-_TEST_ID = re.compile(r"tests/[\w/]+\.py::\w+(::\w+)*(\[.*\])?")
 
 
 __all__ = [
@@ -30,6 +29,7 @@ __all__ = [
     "Outcome",
     "as_values",
     "evaluate",
+    "facts",
     "is_strict",
     "load_claims",
     "load_finished_chapters",
@@ -80,12 +80,11 @@ class Evidence:
 
     claim: Claim
     outcomes: dict[str, Outcome]
-    seeds: int | list[int]
+    seeds: int | list[int] | None
     seconds: float | None
     device: str
     dtype: str
     function: str
-    test: str
 
     @property
     def holds(self) -> bool:
@@ -107,7 +106,6 @@ class Evidence:
             "device": self.device,
             "dtype": self.dtype,
             "function": self.function,
-            "test": self.test,
         }
 
     def text(self) -> str:
@@ -156,15 +154,20 @@ def panel_html(claim: Claim, content: Mapping[str, Any]) -> str:
         f"<div class='evidence-title'><strong>{escape(claim.id)} {word}</strong>"
         f" &middot; {escape(claim.title)}</div><table class='evidence-table' style='border-collapse:collapse'>"
         f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
-        f"<div class='evidence-foot' style='font-size:.85em'>{escape(_run(content))}"
-        f"<span class='evidence-where'>; {escape(content['function'])}; {escape(content['test'])}</span></div></div>"
+        f"<div class='evidence-foot' style='font-size:.85em'>{escape(facts(content))}"
+        f"<span class='evidence-where'>; {escape(content['function'])}; {escape(claim.test)}</span></div></div>"
     )
 
 
-def _run(content: Mapping[str, Any]) -> str:
-    number = content["seeds"] if isinstance(content["seeds"], int) else len(content["seeds"])
+def facts(content: Mapping[str, Any]) -> str:
+    """Return what a record says of its measurement: how many seeds or values, what precision, where, how long."""
+    number, what = content["seeds"], "seed"
+    if number is None:
+        number, what = max(side["count"] for side in content["measured"].values()), "value"
+    elif not isinstance(number, int):
+        number = len(number)
     time = "" if content["seconds"] is None else f", {content['seconds']:.2g} s"
-    return f"{number} seed{'' if number == 1 else 's'}, {content['dtype']} on {content['device']}{time}"
+    return f"{number} {what}{'' if number == 1 else 's'}, {content['dtype']} on {content['device']}{time}"
 
 
 _CELL = "text-align:left;padding:.15em .8em .15em 0"
@@ -175,12 +178,11 @@ def evaluate(
     measured: Mapping[str, Any],
     control: Mapping[str, Any],
     *,
-    seeds: int | Iterable[int],
-    function: Callable[..., Any] | str,
-    test: str,
+    of: Any,
+    seeds: int | Iterable[int] | None = None,
     seconds: float | None = None,
-    device: Any = "cpu",
-    dtype: Any = "float64",
+    device: Any = None,
+    dtype: Any = None,
     claims: Mapping[str, Claim] | None = None,
 ) -> Evidence:
     """Compare measurements and controls with a claim's bounds.
@@ -192,12 +194,12 @@ def evaluate(
     measured, control
         For every check of the claim a number, or several (one per seed or case). The *worst* measured value has to
         meet the bound; *every* control value, taken where the symmetry is broken, has to miss it.
+    of
+        What the numbers were computed by, and from: a function, or a tuple of it with tensors or modules, whose dtype
+        and device are recorded. Without these, the dtype and device of the measured values.
     seeds
-        The number of seeds, or the seeds.
-    function
-        The function that computes the number, or its dotted name.
-    test
-        The pytest node behind it, as ``"tests/test_haar.py::test_projection"``.
+        The number of seeds, or the seeds. By default the distinct values of ``seed`` in the index or the columns of
+        pandas objects among the measured values; without them nothing is said of seeds.
     seconds, device, dtype
         How long the measurement took, and on what.
     claims
@@ -206,7 +208,7 @@ def evaluate(
     Raises
     ------
     ValueError
-        An unknown claim; a check that is missing, unknown, empty or not real.
+        An unknown claim; a check that is missing, unknown, empty or not real; no function in ``of``.
     """
     register = load_claims() if claims is None else claims
     if claim_id not in register:
@@ -217,47 +219,82 @@ def evaluate(
     measured_values = _match(claim, "measured", measured)
     control_values = _match(claim, "control", control)
     outcomes = {n: Outcome(c, measured_values[n], control_values[n]) for n, c in claim.checks.items()}
-    device_name, dtype_name = str(device), str(dtype).removeprefix("torch.")
-    return Evidence(claim, outcomes, _seeds(seeds), seconds, device_name, dtype_name, _dotted(function), _test_id(test))
+    parts = of if isinstance(of, tuple) else (of,)
+    things = [part for part in parts if not _is_function(part)] or list(measured.values())
+    places = [place for thing in things for place in _places(thing)]
+    dtype_name = _names(dtype, [place[0] for place in places], "float64")
+    device_name = _names(device, [place[1] for place in places], "cpu")
+    number = _pandas_seeds(measured.values()) if seeds is None else _seeds(seeds)
+    return Evidence(claim, outcomes, number, seconds, device_name, dtype_name, _function(parts))
 
 
 def settle(
     claim_id: str,
-    measured: Mapping[str, Any],
-    control: Mapping[str, Any],
+    measured: Mapping[str, Any] | None = None,
+    control: Mapping[str, Any] | None = None,
     *,
-    seeds: int | Iterable[int],
-    function: Callable[..., Any] | str,
-    test: str,
+    of: Any = None,
+    seeds: int | Iterable[int] | None = None,
+    function: Callable[..., Any] | str | None = None,
     seconds: float | None = None,
-    device: Any = "cpu",
-    dtype: Any = "float64",
+    device: Any = None,
+    dtype: Any = None,
+    test: str | None = None,
     claims: Mapping[str, Claim] | None = None,
+    **checks: tuple[Any, Any],
 ) -> None:
     """Show whether a claim holds: in a notebook, display a panel and store the record.
 
-    The arguments are those of :func:`evaluate`. A claim that does not hold shows a red panel, is recorded as such, and
-    the notebook goes on: breaking claims is what a reader is invited to do, and a sweep maps where they hold.
+    A claim that does not hold shows a red panel, is recorded as such, and the notebook goes on: breaking claims is what
+    a reader is invited to do, and a sweep maps where they hold.
+
+    Parameters
+    ----------
+    claim_id
+        The claim's id in the register.
+    **checks
+        For every check of the claim a pair: the measured values, and those of the broken control.
+    of, seeds
+        As in :func:`evaluate`. How long the cells since the claim before took is measured; the test stands in the
+        register.
+    measured, control, function, seconds, device, dtype, test
+        The form of the first edition, for the chapters that still have it: all checks of one side in a mapping.
+    claims
+        The register; by default the book's.
 
     Raises
     ------
     ClaimFailed
         A bound is missed, or a control meets it or is NaN; only where :func:`is_strict` says so.
     ValueError
-        As in :func:`evaluate`.
+        As in :func:`evaluate`, or a check that is no pair.
+
+    Examples
+    --------
+    ``settle("H3", dimension_gap=(gaps, wrong_group), of=(fixed_space, basis))``
     """
+    since = cell_seconds()
+    for name, pair in checks.items():
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            raise ValueError(f"{name} must be a pair (measured, control), got {type(pair).__name__}")
+    if measured is None and control is None:
+        measured = {name: pair[0] for name, pair in checks.items()}
+        control = {name: pair[1] for name, pair in checks.items()}
+    elif checks:
+        raise ValueError(f"claim {claim_id}: give {sorted(checks)} in measured and control, or all checks as pairs")
     evidence = evaluate(
         claim_id,
         measured,
         control,
+        of=function if of is None else of,
         seeds=seeds,
-        function=function,
-        test=test,
-        seconds=seconds,
+        seconds=since if seconds is None else seconds,
         device=device,
         dtype=dtype,
         claims=claims,
     )
+    if test not in (None, evidence.claim.test):
+        raise ValueError(f"test of claim {claim_id} must be the register's {evidence.claim.test!r}, got {test!r}")
     if not evidence.holds and is_strict():
         raise ClaimFailed(f"{evidence.text()}\n{evidence.report()}")
     show({"text/plain": evidence.text(), "text/html": evidence.html(), MIME_TYPE: evidence.record()})
@@ -362,16 +399,54 @@ def _seeds(seeds: int | Iterable[int]) -> int | list[int]:
     return check_int("seeds", seeds)
 
 
-def _dotted(function: Callable[..., Any] | str) -> str:
-    name = f"{function.__module__}.{function.__qualname__}" if callable(function) else str(function)
+def _is_function(part: Any) -> bool:
+    """Whether a part of ``of`` computes (a function or a class); a module with parameters is what was computed from."""
+    return isinstance(part, str) or (callable(part) and not hasattr(part, "parameters"))
+
+
+def _function(parts: Iterable[Any]) -> str:
+    """Return the dotted name of the first function, or ``#name`` for one that the notebook itself defines."""
+    part = next((part for part in parts if _is_function(part)), None)
+    if part is None:
+        raise ValueError("of must name the function that computes the number, alone or in a tuple with tensors")
+    name = part if isinstance(part, str) else f"{part.__module__}.{part.__qualname__}"
+    if name.startswith("__main__."):
+        return f"#{name.removeprefix('__main__.')}"
     try:
         pkgutil.resolve_name(name)
     except (ImportError, AttributeError, ValueError):
-        raise ValueError(f"function must be importable by its dotted name, got {name!r}") from None
+        raise ValueError(f"of must name a function that can be imported, got {name!r}") from None
     return name
 
 
-def _test_id(test: str) -> str:
-    if not isinstance(test, str) or not _TEST_ID.fullmatch(test):
-        raise ValueError(f"test must be a pytest node such as 'tests/test_haar.py::test_x', got {test!r}")
-    return test
+def _places(thing: Any) -> list[tuple[str, str]]:
+    """Return dtype and device of a tensor, an array, a module, or each member of a list, tuple or mapping of them."""
+    if callable(getattr(thing, "parameters", None)):
+        return [place for parameter in thing.parameters() for place in _places(parameter)]
+    if isinstance(thing, Mapping):
+        return [place for part in thing.values() for place in _places(part)]
+    if isinstance(thing, (list, tuple)):
+        return [place for part in thing for place in _places(part)]
+    if hasattr(thing, "dtypes") and hasattr(thing, "to_numpy"):  # pandas: what was computed came to the CPU
+        return [(str(kind), "cpu") for kind in np.atleast_1d(np.asarray(thing.dtypes, dtype=object))]
+    if hasattr(thing, "dtype"):
+        return [(str(thing.dtype).removeprefix("torch."), str(getattr(thing, "device", "cpu")))]
+    return []
+
+
+def _names(given: Any, found: Iterable[str], default: str) -> str:
+    """Return what was given, else the distinct names that were found (of dtypes: only those of real numbers)."""
+    if given is not None:
+        return str(given).removeprefix("torch.")
+    return ", ".join(sorted({name for name in found if not name.startswith(("int", "bool", "object"))})) or default
+
+
+def _pandas_seeds(values: Iterable[Any]) -> int | None:
+    """Return how many different seeds the index or the columns of pandas objects name."""
+    found: set[Any] = set()
+    for value in values:
+        if "seed" in getattr(getattr(value, "index", None), "names", ()):
+            found |= set(value.index.get_level_values("seed"))
+        elif "seed" in getattr(value, "columns", ()):
+            found |= set(value["seed"])
+    return len(found) or None

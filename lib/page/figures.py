@@ -1,4 +1,4 @@
-"""How every figure of the book looks and how it is shown: style, caption, label and alternative text.
+"""How every figure and table of the book looks and how it is shown: style, caption, label and alternative text.
 
 Knows no mathematics. Nothing here changes matplotlib's state on import; the style holds inside a ``with`` block.
 """
@@ -9,20 +9,23 @@ import base64
 import io
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from html import escape
+from typing import TYPE_CHECKING, Any
 
 import matplotlib
 import numpy as np
 from cycler import cycler
 from matplotlib.figure import Figure
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 DPI = 160
 # The palette of Okabe and Ito, told apart under all common colour-vision deficiencies.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _CYCLE = cycler(color=COLOURS)
-_LABEL = re.compile(r"fig-[a-z0-9-]+")
 _SHORTEST_ALT = 20
 
 
@@ -88,14 +91,58 @@ def show(fig: Figure, *, label: str, caption: str, alt: str) -> None:
     if not isinstance(fig, Figure):
         raise TypeError(f"fig must be a matplotlib Figure, got {type(fig).__name__}")
     texts = {"label": label, "caption": caption, "alt": alt}
-    for name, text in texts.items():
-        if not isinstance(text, str) or not text.strip():
-            raise ValueError(f"{name} must be a non-empty text, got {text!r}")
-    if not _LABEL.fullmatch(label):
-        raise ValueError(f"label must be 'fig-' followed by small letters, digits and dashes, got {label!r}")
+    _check_texts("fig", texts)
     if len(alt.strip()) < _SHORTEST_ALT:
         raise ValueError(f"alt must describe the figure in at least {_SHORTEST_ALT} characters, got {alt!r}")
     _display(_png(fig), {name: " ".join(text.split()) for name, text in texts.items()})
+
+
+def table(
+    frame: pd.DataFrame,
+    *,
+    label: str,
+    caption: str,
+    digits: int = 3,
+    formats: Mapping[str, str] | None = None,
+) -> None:
+    """Display a DataFrame as a captioned table; the book numbers it, and ``{numref}`` can refer to its label.
+
+    The index is shown unless it only counts the rows. Text and names of columns may hold Markdown and formulas.
+
+    Parameters
+    ----------
+    frame
+        The numbers, a row per line.
+    label
+        The table's name, ``tab-`` followed by small letters, digits and dashes; unique in the book.
+    caption
+        What to see in the table, in Markdown.
+    digits
+        Significant digits of real numbers; whole numbers are shown whole.
+    formats
+        Other formats by column, as ``{"gain": "{:.2f}"}``.
+
+    Raises
+    ------
+    ValueError
+        No row, a text that is missing, a label of another form, or a format for a column that is not there.
+    """
+    texts = {"label": label, "caption": caption}
+    _check_texts("tab", texts)
+    if not len(frame):
+        raise ValueError("frame must have at least one row, got none")
+    counted = frame.index.nlevels == 1 and frame.index.name is None and frame.index.equals(_count(len(frame)))
+    shown = frame if counted else frame.reset_index()
+    given = dict(formats or {})
+    if unknown := sorted(set(given) - set(map(str, shown.columns))):
+        raise ValueError(f"formats must name columns of the table ({[*map(str, shown.columns)]}), got {unknown[0]!r}")
+    columns = [[_cell(v, given.get(str(n)), digits) for v in shown[n]] for n in shown.columns]
+    right = [all(isinstance(v, (int, float, np.number)) for v in shown[n]) for n in shown.columns]
+    head = [str(name) for name in shown.columns]
+    rows = list(zip(*columns, strict=True))
+    rule = ["---:" if numeric else "---" for numeric in right]
+    lines = ["| " + " | ".join(text.replace("|", r"\|") for text in row) + " |" for row in (head, rule, *rows)]
+    _display_table(head, rows, lines, {name: " ".join(text.split()) for name, text in texts.items()})
 
 
 def image_grid(
@@ -148,6 +195,43 @@ def image_grid(
         ax.imshow(array, cmap=cmap, vmin=low, vmax=high, interpolation="nearest")
         ax.set_title(title, fontsize=9)
     return fig
+
+
+def _check_texts(kind: str, texts: Mapping[str, str]) -> None:
+    for name, text in texts.items():
+        if not isinstance(text, str) or not text.strip():
+            raise ValueError(f"{name} must be a non-empty text, got {text!r}")
+    if not re.fullmatch(rf"{kind}-[a-z0-9-]+", texts["label"]):
+        raise ValueError(
+            f"label must be '{kind}-' followed by small letters, digits and dashes, got {texts['label']!r}"
+        )
+
+
+def _count(rows: int) -> pd.Index:
+    import pandas as pd  # here: the workers of a sweep do without it
+
+    return pd.RangeIndex(rows)
+
+
+def _cell(value: Any, form: str | None, digits: int) -> str:
+    if form is not None:
+        return form.format(value)
+    if isinstance(value, (float, np.floating)):
+        return "" if math.isnan(value) else f"{value:.{digits}g}"
+    return str(value)
+
+
+def _display_table(head: list[str], rows: list[tuple[str, ...]], lines: list[str], texts: dict[str, str]) -> None:
+    from IPython.display import display
+
+    def row(cells: Sequence[str], tag: str) -> str:
+        return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+    body = "".join(row(cells, "td") for cells in rows)
+    html = f"<table><caption>{escape(texts['caption'])}</caption><thead>{row(head, 'th')}</thead>"
+    data = {"text/html": f"{html}<tbody>{body}</tbody></table>", "text/markdown": "\n".join(lines)}
+    plain = "\n".join("\t".join(cells) for cells in (head, *rows))
+    display(data | {"text/plain": plain}, metadata={"symmetry": {"role": "table"} | texts}, raw=True)
 
 
 def _png(fig: Figure) -> bytes:

@@ -188,7 +188,8 @@ def _first_line(error: object) -> str:
 
 def _tidy_cell(cell: Any, number: int) -> None:
     cell.id = f"cell-{number:03d}"
-    cell.metadata = {key: cell.metadata[key] for key in _CELL_METADATA if key in cell.metadata}
+    hidden = {"jupyter": {"source_hidden": True}} if cell.metadata.get("jupyter", {}).get("source_hidden") else {}
+    cell.metadata = {key: cell.metadata[key] for key in _CELL_METADATA if key in cell.metadata} | hidden
 
 
 def _refuse(path: Path, number: int, outputs: list[Any]) -> None:
