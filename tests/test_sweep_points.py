@@ -19,8 +19,9 @@ NOTEBOOKS = sorted({load_specification(path).notebook for path in (BOOK.parent /
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_the_smallest_point_runs_to_its_end(notebook: Path, tmp_path: Path) -> None:
     """It records what the stored notebook records; a claim that needs more than the least may fail, but must say so."""
-    smallest = {name: limit[0] for name, limit in read_limits(notebook).items() if limit}
-    assert smallest
+    limits = read_limits(notebook)
+    assert limits
+    smallest = {name: limit[0] for name, limit in limits.items() if limit}
     store = Store(tmp_path)
     store.prepare()
     record = execute_point(Task("smallest", Point(smallest), notebook, tmp_path))
