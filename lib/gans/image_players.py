@@ -280,10 +280,10 @@ class _Halving(nn.Module):
 
 @contextmanager
 def _initialised_by(rng: torch.Generator) -> Iterator[None]:
-    """Seed torch's global generator, from which layers are initialised, from ``rng``; put it back at the end."""
+    """Seed torch's global generator, which initialises layers on the CPU, by ``rng``; put it back at the end."""
     if not isinstance(rng, torch.Generator):
         raise TypeError(f"rng must be a torch.Generator, got {type(rng).__name__}")
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         torch.default_generator.manual_seed(int(torch.randint(2**62, (), generator=rng, device=rng.device)))
         yield
 

@@ -43,12 +43,13 @@ class Pair:
         check_instance("generator", generator, torch.Generator)
         for size in check_instance("shape", shape, Sequence):
             check_int("shape", size)
-        uniform = torch.rand(2, *shape, generator=generator, dtype=torch.float64).clamp(1e-12, 1 - 1e-12)
-        return self.quantiles[0](uniform[0]), self.quantiles[1](uniform[1])
+        uniform = torch.rand(2, *shape, generator=generator, dtype=torch.float64, device=generator.device)
+        first, second = uniform.clamp(1e-12, 1 - 1e-12)
+        return self.quantiles[0](first), self.quantiles[1](second)
 
-    def nodes(self, count: int) -> tuple[Tensor, Tensor]:
+    def nodes(self, count: int, device: torch.device | str = "cpu") -> tuple[Tensor, Tensor]:
         """Return the quantiles at (i + 1/2)/count of Q and of P: equal masses, no sampling error; ``(count,)``."""
-        level = (torch.arange(check_int("count", count), dtype=torch.float64) + 0.5) / count
+        level = (torch.arange(check_int("count", count), dtype=torch.float64, device=device) + 0.5) / count
         return self.quantiles[0](level), self.quantiles[1](level)
 
 

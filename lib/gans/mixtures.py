@@ -86,29 +86,42 @@ class Mixture:
         """Whether all pieces are equally likely, so that the law is invariant."""
         return max(self.weights) == min(self.weights)
 
-    def sample(self, shape: Sequence[int], generator: torch.Generator, dtype: torch.dtype = torch.float32) -> Tensor:
+    def sample(
+        self,
+        shape: Sequence[int],
+        generator: torch.Generator,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+    ) -> Tensor:
         """Return independent points, shape ``(*shape, dim)``."""
         check_instance("generator", generator, torch.Generator)
         count = math.prod(check_int("shape", size) for size in check_instance("shape", shape, Sequence))
-        which = torch.multinomial(torch.tensor(self.weights).double(), count, True, generator=generator)
-        return self._points(which, generator).to(dtype).reshape(*shape, self.dim)
+        which = torch.multinomial(torch.tensor(self.weights, device="cpu").double(), count, True, generator=generator)
+        return self._points(which, generator).to(device, dtype).reshape(*shape, self.dim)
 
-    def reference(self, shape: Sequence[int], generator: torch.Generator, dtype: torch.dtype = torch.float32) -> Tensor:
+    def reference(
+        self,
+        shape: Sequence[int],
+        generator: torch.Generator,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+    ) -> Tensor:
         """Return points whose numbers in the four pieces are in proportion (up to rounding), else as :meth:`sample`.
 
         Stratified so, the last axis of ``shape`` represents the law with less chance than independent points do.
         """
         rows, count = math.prod(check_int("shape", size) for size in shape[:-1]), check_int("shape", shape[-1])
-        places = (torch.arange(count).double() + 0.5) / count
-        which = torch.bucketize(places, torch.tensor(self.weights).double().cumsum(0)).clamp_max(TURNS - 1)
-        return self._points(which.repeat(rows), generator).to(dtype).reshape(*shape, self.dim)
+        places = (torch.arange(count, device="cpu").double() + 0.5) / count
+        ends = torch.tensor(self.weights, device="cpu").double().cumsum(0)
+        which = torch.bucketize(places, ends).clamp_max(TURNS - 1)
+        return self._points(which.repeat(rows), generator).to(device, dtype).reshape(*shape, self.dim)
 
     def _points(self, which: Tensor, generator: torch.Generator) -> Tensor:
         """Return a point of each of the given pieces, shape ``(count, dim)``."""
         count = len(which)
-        noise = torch.randn(count, 2, generator=generator, dtype=torch.float64)
+        noise = torch.randn(count, 2, generator=generator, dtype=torch.float64, device=generator.device)
         if self.freedom is not None:
-            half = torch.full((count, 1), self.freedom / 2, dtype=torch.float64)
+            half = torch.full((count, 1), self.freedom / 2, dtype=torch.float64, device=generator.device)
             noise = noise * torch.sqrt(half / torch._standard_gamma(half, generator=generator))
         angle = math.pi / 4 + math.pi / 2 * which.double()
         points = self.radius * torch.stack([angle.cos(), angle.sin()], -1) + self.scale * noise
@@ -167,7 +180,7 @@ def _complex_line(dim: int) -> Tensor:
     In the plane itself it is the identity.
     """
     if dim == 2:
-        return torch.eye(2, dtype=torch.float64)
-    line = torch.randn(dim // 2, 2, generator=torch.Generator().manual_seed(dim), dtype=torch.float64)
+        return torch.eye(2, dtype=torch.float64, device="cpu")
+    line = torch.randn(dim // 2, 2, generator=torch.Generator().manual_seed(dim), dtype=torch.float64, device="cpu")
     a, b = (line / line.norm()).unbind(-1)
     return torch.stack([torch.stack([a, -b], -1), torch.stack([b, a], -1)], 1).reshape(dim, 2)

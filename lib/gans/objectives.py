@@ -250,7 +250,8 @@ def _penalty_points(
         if real.shape != fake.shape:
             raise ValueError(f"real and fake must have one shape, got {tuple(real.shape)} and {tuple(fake.shape)}")
         shape = real.shape[: real.ndim - event_dims] + (1,) * event_dims
-        share = torch.rand(shape, generator=generator, dtype=real.dtype, device=real.device)
+        source = real.device if generator is None else generator.device
+        share = torch.rand(shape, generator=generator, dtype=real.dtype, device=source).to(real.device)
         points = points + share * (fake.detach() - points)
     return points.clone().requires_grad_(True)
 

@@ -65,15 +65,15 @@ class TrainingSets:
 
     def batch(self, size: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
         """Return images ``(runs, size, p)`` and labels ``(runs, size)``, drawn with replacement from every set."""
-        share = torch.rand(self.runs, size, generator=rng, dtype=torch.float64).to(self.images.device)
-        which = (share * self.counts[:, None]).long()
+        share = torch.rand(self.runs, size, generator=rng, dtype=torch.float64, device=rng.device)
+        which = (share.to(self.images.device) * self.counts[:, None]).long()
         rows = torch.arange(self.runs, device=which.device)[:, None]
         return self.images[rows, which], self.labels[rows, which]
 
 
 def pad_sets(sets: Sequence[tuple[Tensor, Tensor]], classes: int = 1) -> TrainingSets:
     """Return training sets of different lengths as one batch, from pairs of images ``(n, p)`` and labels ``(n,)``."""
-    counts = torch.tensor([len(images) for images, _ in sets])
+    counts = torch.tensor([len(images) for images, _ in sets], device="cpu")
     columns = [torch.nn.utils.rnn.pad_sequence(list(c), batch_first=True) for c in zip(*sets, strict=True)]
     return TrainingSets(columns[0], columns[1], counts.to(columns[0].device), classes)
 
@@ -205,9 +205,7 @@ def _players(game: Game, turns: Turns, sets: TrainingSets, rng: torch.Generator)
 
 
 def _network(ties: list, sets: TrainingSets, rng: torch.Generator) -> Network:
-    network = Network(ties, sets.runs, rng, sets.images.dtype)
-    moved = [p.detach().to(sets.images.device).requires_grad_(True) for p in network.parameters]
-    return network.with_parameters(moved)
+    return Network(ties, sets.runs, rng, sets.images.dtype).to(sets.images.device)
 
 
 def _step(
@@ -241,7 +239,7 @@ def _step(
 
 
 def _elements(turns: Turns, labels: Tensor, coins: torch.Generator) -> Tensor:
-    return torch.randint(turns.group.order, tuple(labels.shape), generator=coins).to(labels.device)
+    return torch.randint(turns.group.order, tuple(labels.shape), generator=coins, device=coins.device).to(labels.device)
 
 
 def _check_finite(tensors: Sequence[Tensor]) -> None:

@@ -70,7 +70,7 @@ class Turns:
         """The matrix of the turn by 45° on one channel, shape ``(size², size²)``; ``None`` for the exact groups."""
         if self.group != Cyclic(8):
             return None
-        basis = torch.eye(self.size**2, dtype=torch.float64).unflatten(-1, (self.size, self.size))
+        basis = torch.eye(self.size**2, dtype=torch.float64, device="cpu").unflatten(-1, (self.size, self.size))
         return rotate_images(basis, 8)[1].flatten(-2).mT.contiguous()
 
     def all(self, images: Tensor) -> Tensor:
@@ -138,9 +138,9 @@ class Generator:
         generators of all kinds can be given the same noise.
         """
         like = self.network.parameters[0]
-        z = torch.randn(*labels.shape, self.latent, generator=rng, dtype=like.dtype).to(like.device)
-        which = torch.randint(self.turns.group.order, tuple(labels.shape), generator=coins).to(like.device)
-        return z, which
+        z = torch.randn(*labels.shape, self.latent, generator=rng, dtype=like.dtype, device=rng.device)
+        which = torch.randint(self.turns.group.order, tuple(labels.shape), generator=coins, device=coins.device)
+        return z.to(like.device), which.to(like.device)
 
     def __call__(self, z: Tensor, which: Tensor, labels: Tensor) -> Tensor:
         """Return images, shape ``(runs, n, p)``."""

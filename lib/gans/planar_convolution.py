@@ -80,10 +80,10 @@ def steerable_basis(size: int) -> Tensor:
     2, … where the size is odd and 1/2, 3/2, … where it is even, with m ≤ 2 and m ≤ 2R; their norms are 1 on average
     over the turns. Turned functions are *evaluated*, not interpolated.
     """
-    ticks = torch.arange(check_int("size", size), dtype=torch.float64) - (size - 1) / 2
+    ticks = torch.arange(check_int("size", size), dtype=torch.float64, device="cpu") - (size - 1) / 2
     down, right = torch.meshgrid(ticks, ticks, indexing="ij")
     r, angle = torch.hypot(down, right), torch.atan2(-down, right)
-    turned = angle - torch.arange(8, dtype=torch.float64)[:, None, None] * math.pi / 4
+    turned = angle - torch.arange(8, dtype=torch.float64, device="cpu")[:, None, None] * math.pi / 4
     parts = []
     for radius in ticks[ticks >= 0].tolist():
         profile = torch.exp(-((r - radius) ** 2) / (2 * RING_WIDTH**2)).expand_as(turned)
@@ -128,7 +128,7 @@ class Expansion(nn.Module):
         if basis is None:
             index = _pixels(G, kernel).permutation(G.inverse(g))
         else:
-            index = torch.arange(basis.shape[1]).expand(self.order, -1)
+            index = torch.arange(basis.shape[1], device="cpu").expand(self.order, -1)
         self.per_element = index.shape[-1]
         if (source, target) == ("group", "group"):
             relative = G.index(G.multiply(G.inverse(g)[:, None], g))

@@ -187,13 +187,16 @@ class Game:
     def draw(self, count: int, rng: torch.Generator, trained: bool = True) -> Tensor:
         """Return generated points of every run, shape ``(runs, count, dim)``, before or after training."""
         network = self.generator if trained else self.untrained
-        noise = torch.randn(network.runs, check_int("count", count), network.inputs, generator=rng)
+        shape = network.runs, check_int("count", count), network.inputs
+        noise = torch.randn(shape, generator=rng, device=rng.device).to(network.parameters[0].device)
         with torch.no_grad():
             points = network(noise)
         return unsquash(points) if self.settings.squashed else points
 
 
-def play(settings: Settings, pairings: Sequence[Pairing], target: Mixture) -> list[Game]:
+def play(
+    settings: Settings, pairings: Sequence[Pairing], target: Mixture, device: torch.device | str = "cpu"
+) -> list[Game]:
     """Train all runs of several pairings; those whose discriminators are evaluated alike are one batch.
 
     Pairings see the same training points, batches and noise, run by run, also in separate calls with equal settings. A
@@ -207,6 +210,8 @@ def play(settings: Settings, pairings: Sequence[Pairing], target: Mixture) -> li
         The players.
     target
         The law from which the training points come.
+    device
+        Where the games are played; all random numbers are drawn on the CPU.
 
     Raises
     ------
@@ -221,7 +226,7 @@ def play(settings: Settings, pairings: Sequence[Pairing], target: Mixture) -> li
         groups.setdefault((pairing.is_averaged, width), []).append(pairing)
     games: dict[Pairing, Game] = {}
     for (averaged, width), group in groups.items():
-        games.update(zip(group, _play(settings, group, target, averaged, width), strict=True))
+        games.update(zip(group, _play(settings, group, target, averaged, width, device), strict=True))
     return [games[p] for p in pairings]
 
 
@@ -232,20 +237,27 @@ def generator_width(settings: Settings, kind: str, action: Representation) -> in
     return matched_width(kind, action, settings.copies, settings.generator_width, settings.depth)
 
 
-def _play(settings: Settings, pairings: list[Pairing], target: Mixture, averaged: bool, width: int) -> list[Game]:
+def _play(
+    settings: Settings,
+    pairings: list[Pairing],
+    target: Mixture,
+    averaged: bool,
+    width: int,
+    device: torch.device | str,
+) -> list[Game]:
     action, rule = target.representation, objective(settings.objective)
     players = [_players(settings, pairing, action, width) for pairing in pairings]
-    g, d = (Stack(side) for side in zip(*players, strict=True))
+    g, d = (Stack([network.to(device) for network in side]) for side in zip(*players, strict=True))
     untrained, mean = ([_frozen(network) for network in g.networks] for _ in range(2))
-    batches = _Batches(settings, pairings, target, g.networks[0].inputs)
+    batches = _Batches(settings, pairings, target, g.networks[0].inputs, device)
     score = Averaged(d, action) if averaged else d
     optimisers = [
         torch.optim.Adam(player.parameters, rate, _BETAS, fused=True)
         for player, rate in ((g, settings.generator_rate), (d, settings.discriminator_rate))
     ]
     averages = Stack(mean)
-    times = torch.linspace(0, settings.iterations, settings.frames).round().long().unique().tolist()
-    frames, finite = [averages(batches.picture)], torch.ones(len(batches.picture), dtype=torch.bool)
+    times = torch.linspace(0, settings.iterations, settings.frames, device="cpu").round().long().unique().tolist()
+    frames, finite = [averages(batches.picture)], torch.ones(len(batches.picture), dtype=torch.bool, device=device)
     for step in range(1, settings.iterations + 1):
         finite &= _iterate(g, d, score, rule, batches, optimisers, settings.steps)
         torch._foreach_lerp_(averages.parameters, [p.detach() for p in g.parameters], 1 - settings.average)
@@ -274,27 +286,34 @@ def _frozen(network: Network) -> Network:
 class _Batches:
     """Training points and noise, drawn in the same order whatever the players are."""
 
-    def __init__(self, settings: Settings, pairings: Sequence[Pairing], target: Mixture, noise: int) -> None:
-        self.size, self.noise, self.pairings = settings.batch, noise, len(pairings)
+    def __init__(
+        self,
+        settings: Settings,
+        pairings: Sequence[Pairing],
+        target: Mixture,
+        noise: int,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.size, self.noise, self.pairings, self.device = settings.batch, noise, len(pairings), device
         shape = (settings.seeds, max(settings.samples))
         data = target.sample(shape, torch.Generator().manual_seed(3 * settings.seed + 1))
-        self.data = data.repeat(len(settings.samples), 1, 1)
+        self.data = data.repeat(len(settings.samples), 1, 1).to(device)
         self.seen = squash(self.data) if settings.squashed else self.data
         self.rng = torch.Generator().manual_seed(3 * settings.seed + 2)
         self.penalty_rng = torch.Generator().manual_seed(3 * settings.seed + 2)
-        sizes = torch.tensor(settings.samples).repeat_interleave(settings.seeds)
-        self.outside = torch.arange(shape[1]) >= sizes[:, None]
-        self.turns = group_matrices(target.representation).to(data)
-        self.turned = torch.tensor([p.turned_data for p in pairings])
+        sizes = torch.tensor(settings.samples, device="cpu").repeat_interleave(settings.seeds)
+        self.outside = torch.arange(shape[1], device="cpu") >= sizes[:, None]
+        self.turns = group_matrices(target.representation).to(self.data)
+        self.turned = torch.tensor([p.turned_data for p in pairings], device=device)
         self.picture = self._noise(_FRAME)
 
     def real(self) -> Tensor:
         """Return a batch of training points without repetition, shape ``(pairings · runs, batch, dim)``."""
         runs, count, _ = self.seen.shape
-        order = torch.rand(runs, count, generator=self.rng).masked_fill_(self.outside, 2.0)
-        index = order.topk(self.size, largest=False).indices
-        points = self.seen[torch.arange(runs)[:, None], index].expand(self.pairings, -1, -1, -1)
-        which = torch.randint(len(self.turns), index.shape, generator=self.rng)
+        order = torch.rand(runs, count, generator=self.rng, device="cpu").masked_fill_(self.outside, 2.0)
+        index = order.topk(self.size, largest=False).indices.to(self.device)
+        points = self.seen[torch.arange(runs, device=index.device)[:, None], index].expand(self.pairings, -1, -1, -1)
+        which = torch.randint(len(self.turns), index.shape, generator=self.rng, device="cpu").to(self.device)
         if bool(self.turned.any()):
             elements = which * self.turned[:, None, None]  # element 0 is the neutral one
             points = (self.turns[elements] @ points[..., None])[..., 0]
@@ -305,8 +324,8 @@ class _Batches:
         return self._noise(self.size)
 
     def _noise(self, count: int) -> Tensor:
-        noise = torch.randn(len(self.seen), count, self.noise, generator=self.rng)
-        return noise.repeat(self.pairings, 1, 1)
+        noise = torch.randn(len(self.seen), count, self.noise, generator=self.rng, device="cpu")
+        return noise.to(self.device).repeat(self.pairings, 1, 1)
 
 
 def _iterate(

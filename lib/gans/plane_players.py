@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -56,14 +56,18 @@ class Tie:
             return free.unflatten(-1, (self.outputs, self.inputs))
         if self.count == 0:
             return free.new_zeros(len(free), self.outputs, self.inputs)
-        entries = free.index_select(-1, self.index) * self.sign.to(free)
+        entries = free.index_select(-1, self.index.to(free.device)) * self.sign.to(free)
         return entries.unflatten(-1, (self.outputs, self.inputs))
+
+    def to(self, device: torch.device | str) -> Tie:
+        """Return the tie with its tables on a device."""
+        return replace(self, index=self.index.to(device), sign=self.sign.to(device))
 
 
 def untied(outputs: int, inputs: int) -> Tie:
     """Return the tie of a matrix without constraints."""
     count = check_int("outputs", outputs) * check_int("inputs", inputs)
-    return Tie(outputs, inputs, torch.arange(count), torch.ones(count), count)
+    return Tie(outputs, inputs, torch.arange(count, device="cpu"), torch.ones(count, device="cpu"), count)
 
 
 def tied(source: Representation, target: Representation) -> Tie:
@@ -90,7 +94,7 @@ def tied(source: Representation, target: Representation) -> Tie:
     first = pairs.argmin(0)  # the element that takes entry k to the smallest entry of its orbit
     smallest = pairs.amin(0)
     sign = signs.gather(0, first[None])[0]
-    stays = pairs == torch.arange(pairs.shape[1])
+    stays = pairs == torch.arange(pairs.shape[1], device=pairs.device)
     dead = (stays & (signs < 0)).any(0)
     kept = torch.unique(smallest[~dead])
     index = torch.searchsorted(kept, smallest).clamp_max(max(len(kept) - 1, 0))
@@ -149,8 +153,9 @@ class Network:
         self.parameters: list[Tensor] = []
         for place, (matrix, bias) in enumerate(self.ties):
             gain = 1.0 if place == len(self.ties) - 1 else 2.0
-            weight = math.sqrt(gain / matrix.inputs) * torch.randn(runs, matrix.count, generator=rng, dtype=dtype)
-            offset = 0.5 * torch.randn(runs, bias.count, generator=rng, dtype=dtype) * (place == 0)
+            how = {"generator": rng, "dtype": dtype, "device": rng.device}
+            weight = math.sqrt(gain / matrix.inputs) * torch.randn(runs, matrix.count, **how)
+            offset = 0.5 * torch.randn(runs, bias.count, **how) * (place == 0)
             self.parameters += [weight.requires_grad_(True), offset.requires_grad_(True)]
 
     @property
@@ -177,6 +182,12 @@ class Network:
         other = object.__new__(Network)
         other.ties, other.runs, other.parameters = self.ties, self.runs, list(parameters)
         return other
+
+    def to(self, device: torch.device | str) -> Network:
+        """Return the same network on a device; its parameters are leaves again."""
+        moved = self.with_parameters([p.detach().to(device).requires_grad_(True) for p in self.parameters])
+        moved.ties = [(matrix.to(device), bias.to(device)) for matrix, bias in self.ties]
+        return moved
 
 
 class Stack:

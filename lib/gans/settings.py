@@ -163,7 +163,7 @@ def check_data(settings: Settings, images: Tensor, labels: Tensor | None) -> tup
     if labels is None:
         if settings.classes != 1:
             raise ValueError(f"labels must be given for {settings.classes} classes, got None")
-        return images.float(), torch.zeros(n, dtype=torch.int64)
+        return images.float(), torch.zeros(n, dtype=torch.int64, device=images.device)
     if not isinstance(labels, Tensor) or labels.dtype != torch.int64:
         raise TypeError(f"labels must be a torch.Tensor of dtype torch.int64, got {type(labels).__name__}")
     if labels.shape != (n,) or int(labels.min()) < 0 or int(labels.max()) >= settings.classes:

@@ -56,7 +56,7 @@ class Run:
         self.generator_adam = torch.optim.Adam(self.generator.parameters(), s.generator_rate, betas)
         self.discriminator_adam = torch.optim.Adam(self.discriminator.parameters(), s.discriminator_rate, betas)
         self.rng = generator_of(s.seed, 2)
-        self.penalty_rng = torch.Generator(self.device).manual_seed(generator_of(s.seed, 3).initial_seed())
+        self.penalty_rng = generator_of(s.seed, 3)
 
     # -- training
 
@@ -77,11 +77,11 @@ class Run:
     def _batch(self) -> tuple[Tensor, Tensor]:
         """Return real images, drawn with replacement and moved as the augmentation says, and their classes."""
         n, s = len(self.images), self.settings
-        which = torch.randint(n, (s.batch,), generator=self.rng).to(self.device)
+        which = torch.randint(n, (s.batch,), generator=self.rng, device="cpu").to(self.device)
         x, y = self.images[which], self.labels[which]
         if s.augmentation != "none":
             group = GROUPS[s.augmentation]
-            element = group.elements()[torch.randint(group.order, (s.batch,), generator=self.rng)]
+            element = group.elements()[torch.randint(group.order, (s.batch,), generator=self.rng, device="cpu")]
             x = act_on_images(s.augmentation, element.to(self.device), x)
         return x, y
 
@@ -133,7 +133,7 @@ class Run:
 
     def sample(self) -> None:
         """Add a grid of samples of the averaged generator."""
-        labels = torch.arange(self.settings.samples) % self.settings.classes
+        labels = torch.arange(self.settings.samples, device="cpu") % self.settings.classes
         images = generate(self.average, labels, generator_of(self.settings.seed, 4))
         self.samples[self.iteration] = to_uint8(images)
 
@@ -152,7 +152,7 @@ class Run:
             "device": self.device.type,
             "rng": self.rng.get_state(),
             "penalty_rng": self.penalty_rng.get_state(),
-            "history": torch.tensor(self.history, dtype=torch.float64),
+            "history": torch.tensor(self.history, dtype=torch.float64, device="cpu"),
         }
         content |= {name: getattr(self, name) for name in ("iteration", "status", "message", "saturated", "seconds")}
         buffer = BytesIO()

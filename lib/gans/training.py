@@ -140,7 +140,7 @@ def _advance(run: Run, path: Path | None, bar: Any, stop: Callable[[int], bool] 
 
 
 def _result(run: Run) -> Trained:
-    rows = torch.tensor(run.history, dtype=torch.float64).reshape(-1, 3)
+    rows = torch.tensor(run.history, dtype=torch.float64, device="cpu").reshape(-1, 3)
     history = dict(zip(("discriminator_loss", "generator_loss", "margin"), rows.unbind(-1), strict=True))
     players = (run.average, run.generator, run.discriminator)
     how = (run.status, run.message, run.iteration)

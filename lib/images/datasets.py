@@ -94,7 +94,7 @@ def block_graphs(
 def connected(adjacency: Tensor) -> Tensor:
     """Return whether graphs given by boolean matrices ``(..., n, n)`` are connected, by exact doubling of paths."""
     n = adjacency.shape[-1]
-    reach = (adjacency | torch.eye(n, dtype=torch.bool)).to(torch.float64)
+    reach = (adjacency | torch.eye(n, dtype=torch.bool, device=adjacency.device)).to(torch.float64)
     for _ in range(max(1, math.ceil(math.log2(n)))):
         reach = (reach @ reach > 0).to(torch.float64)
     return (reach > 0).flatten(-2).all(-1)
@@ -119,9 +119,9 @@ def polygon_coverage(corners: Tensor, size: int, oversampling: int = 8) -> Tenso
     """
     check_tensor("corners", corners, (None, 2), inexact=True, real=True)
     fine = check_int("size", size) * check_int("oversampling", oversampling)
-    line = (torch.arange(fine, dtype=corners.dtype) + 0.5) * (2 / fine) - 1
+    line = (torch.arange(fine, dtype=corners.dtype, device=corners.device) + 0.5) * (2 / fine) - 1
     x, y = line[None, :], -line[:, None]
-    inside = torch.ones(*corners.shape[:-2], fine, fine, dtype=torch.bool)
+    inside = torch.ones(*corners.shape[:-2], fine, fine, dtype=torch.bool, device=corners.device)
     for a, b in zip(corners.unbind(-2), corners.roll(-1, -2).unbind(-2), strict=True):
         (ax, ay), (bx, by) = a[..., None, None].unbind(-3), b[..., None, None].unbind(-3)
         inside &= (bx - ax) * (y - ay) - (by - ay) * (x - ax) >= 0

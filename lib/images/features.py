@@ -93,10 +93,11 @@ class FeatureNetwork(nn.Module):
         check_int("size", size, minimum=4)
         check_int("classes", classes)
         first, second = check_instance("settings", settings, FeatureSettings).widths
-        self.first = nn.Conv2d(channels, first, 3, padding=1)
-        self.second = nn.Conv2d(first, second, 3, padding=1)
-        self.dense = nn.Linear(second * (size // 4) ** 2, settings.features)
-        self.head = nn.Linear(settings.features, classes + settings.orientations)
+        with torch.device("cpu"):  # where the weights are drawn
+            self.first = nn.Conv2d(channels, first, 3, padding=1)
+            self.second = nn.Conv2d(first, second, 3, padding=1)
+            self.dense = nn.Linear(second * (size // 4) ** 2, settings.features)
+            self.head = nn.Linear(settings.features, classes + settings.orientations)
         self.classes = classes
         generator = torch.Generator().manual_seed(settings.seed)
         for layer in (self.first, self.second, self.dense, self.head):
@@ -182,13 +183,13 @@ def train_classifier(train: LabelledImages, test: LabelledImages, settings: Feat
         raise ValueError(f"train and test must hold images of one shape, got {train.images.shape, test.images.shape}")
     shape, count = (train.images.shape[1], train.images.shape[2]), len(train.images)
     classes = int(torch.cat([train.classes, test.classes]).max()) + 1
-    network = FeatureNetwork(*shape, classes, settings)
+    network = FeatureNetwork(*shape, classes, settings).to(train.images.device)
     generator = torch.Generator().manual_seed(settings.seed + 1)
     steps = settings.epochs * len(range(0, count, settings.batch))
     optimiser = torch.optim.Adam(network.parameters(), settings.rate, fused=True)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, settings.rate, total_steps=steps)
     for _ in range(settings.epochs):
-        for chosen in torch.randperm(count, generator=generator).split(settings.batch):
+        for chosen in torch.randperm(count, generator=generator, device="cpu").split(settings.batch):
             images, targets = _turned(train, chosen, settings, generator)
             loss = sum(functional.cross_entropy(s, t) for s, t in zip(network(images), targets, strict=True))
             optimiser.zero_grad()
@@ -211,11 +212,11 @@ def _described(
     generator = torch.Generator().manual_seed(settings.seed + 2)
     turns = max(4, settings.orientations)
     with torch.no_grad():
-        images = _turned(train, torch.arange(len(train.images)), settings, generator)[0]
+        images = _turned(train, torch.arange(len(train.images), device="cpu"), settings, generator)[0]
         features = network.features(images).double()
-        right = torch.zeros(2, dtype=torch.float64)
+        right = torch.zeros(2, dtype=torch.float64, device=features.device)
         for _ in range(turns):
-            images, targets = _turned(test, torch.arange(len(test.images)), settings, generator)
+            images, targets = _turned(test, torch.arange(len(test.images), device="cpu"), settings, generator)
             for i, (scores, target) in enumerate(zip(network(images), targets, strict=True)):
                 right[i] += (scores.argmax(-1) == target).double().mean() / turns
     scale = features.var(0, correction=0).sum().sqrt()
@@ -228,13 +229,15 @@ def _turned(
     data: LabelledImages, chosen: Tensor, settings: FeatureSettings, generator: torch.Generator
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """Return chosen images, each in a random orientation, with their two labels."""
-    m = settings.orientations
+    m, device = settings.orientations, data.images.device
+    chosen = chosen.to(device)
     if settings.angles == "grid":
-        k = torch.randint(m, (len(chosen),), generator=generator)
+        k = torch.randint(m, (len(chosen),), generator=generator, device="cpu")
         degrees = k * (360 / m)
     else:
-        degrees = 360 * torch.rand(len(chosen), generator=generator)
+        degrees = 360 * torch.rand(len(chosen), generator=generator, device="cpu")
         k = (degrees * (m / 360)).round().long()
+    degrees, k = degrees.to(device), k.to(device)
     start = 0 if data.orientations is None else data.orientations[chosen]
     images = rotate_images(data.images[chosen].float(), degrees)
     return images, (data.classes[chosen], (start + k) % m)

@@ -105,8 +105,8 @@ def frechet_floor(features: Tensor, size: int, repeats: int, generator: torch.Ge
     check_int("size", size, minimum=2, maximum=len(x) // 2)
     check_int("repeats", repeats)
     check_instance("generator", generator, torch.Generator)
-    orders = torch.stack([torch.randperm(len(x), generator=generator)[: 2 * size] for _ in range(repeats)])
-    samples = x[orders.to(x.device)]
+    orders = [torch.randperm(len(x), generator=generator, device="cpu")[: 2 * size] for _ in range(repeats)]
+    samples = x[torch.stack(orders).to(x.device)]
     return frechet_distance(samples[:, :size], samples[:, size:])
 
 

@@ -77,7 +77,7 @@ def on_points(
         raise ValueError(f"points must be nonnegative, of shape (dim, p) with dim ≥ 1, got shape {tuple(points.shape)}")
     dim, base = len(points), int(points.max()) + 1
     check_int("points.max() ** p", base ** points.shape[1], maximum=2**62)
-    powers = base ** torch.arange(points.shape[1])
+    powers = base ** torch.arange(points.shape[1], device=points.device)
     order = (points * powers).sum(-1).argsort()
     sorted_codes = (points * powers).sum(-1)[order]
     if bool((sorted_codes.diff() == 0).any()):
@@ -134,7 +134,7 @@ def pixels(group: FiniteGroup, size: int) -> PermutationRepresentation:
         Side of the image in pixels.
     """
     check_int("size", size, maximum=4096)
-    grid = torch.cartesian_prod(torch.arange(size), torch.arange(size))
+    grid = torch.cartesian_prod(*[torch.arange(size, device="cpu")] * 2)
     if group == translations(size):
         return on_points(group, grid, lambda g, x: (x + g) % size, f"R^{size}×{size}")
     if group in (Cyclic(4), Dihedral(4)):
@@ -160,7 +160,7 @@ def pixels(group: FiniteGroup, size: int) -> PermutationRepresentation:
 def row_shifts(size: int) -> PermutationRepresentation:
     """Return Z_size acting on size × size images by cyclic shifts within the rows (1-D translations)."""
     group = Cyclic(check_int("size", size, maximum=4096))
-    grid = torch.cartesian_prod(torch.arange(size), torch.arange(size))
+    grid = torch.cartesian_prod(*[torch.arange(size, device="cpu")] * 2)
     return on_points(group, grid, lambda g, x: (x + torch.cat([0 * g, g], -1)) % size, f"R^{size}×{size}")
 
 
@@ -216,7 +216,7 @@ def rotations(group: Torus, weights: Tensor) -> MatrixRepresentation:
         angle = g @ weights.to(g).mT
         blocks = torch.stack([angle.cos(), -angle.sin(), angle.sin(), angle.cos()], -1).unflatten(-1, (2, 2))
         out = torch.zeros(*angle.shape[:-1], planes, 2, planes, 2, dtype=g.dtype, device=g.device)
-        p = torch.arange(planes)
+        p = torch.arange(planes, device=g.device)
         out = out.movedim((-4, -2), (0, 1)).index_put((p, p), blocks.movedim(-3, 0)).movedim((0, 1), (-4, -2))
         return out.flatten(-2).flatten(-3, -2)
 
@@ -227,6 +227,6 @@ def _point_matrices(group: FiniteGroup) -> Tensor:
     """Return the integer 2 × 2 matrices of C_4 or D_4 on (row, column) coordinates, by element number."""
     if group not in (Cyclic(4), Dihedral(4)):
         raise ValueError(f"point_group must be Cyclic(4) or Dihedral(4), got {group}")
-    turn, flip = torch.tensor([[0, -1], [1, 0]]), torch.tensor([[-1, 0], [0, 1]])
+    turn, flip = torch.tensor([[[0, -1], [1, 0]], [[-1, 0], [0, 1]]], device="cpu")
     powers = torch.stack([torch.linalg.matrix_power(turn.double(), k).long() for k in range(4)])
     return powers if group == Cyclic(4) else torch.stack([powers, powers @ flip], 1).flatten(0, 1)

@@ -44,8 +44,8 @@ class GeneratedGroup(FiniteGroup):
         check_int("limit", limit)
         self.degree, self.name = permutations.shape[-1], name
         self.element_shape = (self.degree,)
-        self._generators = permutations.clone()
-        self._weights = torch.randint(2**62, (self.degree,), generator=torch.Generator().manual_seed(0))
+        self._generators = permutations.to("cpu", copy=True)
+        self._weights = torch.randint(2**62, (self.degree,), generator=torch.Generator().manual_seed(0), device="cpu")
         self._table = self._close(limit)
         self.order = len(self._table)
         self._codes, self._numbers = self._code(self._table).sort()
@@ -70,7 +70,7 @@ class GeneratedGroup(FiniteGroup):
 
     def identity(self) -> Tensor:
         """Return ``(0, 1, …, n − 1)``."""
-        return torch.arange(self.degree)
+        return torch.arange(self.degree, device="cpu")
 
     def multiply(self, a: Tensor, b: Tensor) -> Tensor:
         """Return the product, ``(ab)(i) = a(b(i))``."""
@@ -126,7 +126,7 @@ def generated_by_matrices(
     n = matrices.shape[-1]
     if matrices.ndim != 3 or matrices.shape[1] != n or not len(matrices):
         raise ValueError(f"matrices must have shape (r, n, n) with r ≥ 1, got {tuple(matrices.shape)}")
-    one = torch.eye(n, dtype=matrices.dtype)
+    one = torch.eye(n, dtype=matrices.dtype, device=matrices.device)
     defect = float((matrices @ matrices.mH - one).abs().max())
     if defect > 1e-8:
         raise ValueError(f"matrices must be unitary, got max |MM* − 1| = {defect:.1e}")
@@ -207,5 +207,6 @@ def _check_permutations(permutations: Tensor) -> None:
         raise TypeError(f"permutations must be of dtype torch.int64, got {permutations.dtype}")
     if permutations.ndim != 2 or not permutations.numel():
         raise ValueError(f"permutations must have shape (r, n) with r, n ≥ 1, got {tuple(permutations.shape)}")
-    if not torch.equal(permutations.sort(-1).values, torch.arange(permutations.shape[-1]).expand_as(permutations)):
+    every = torch.arange(permutations.shape[-1], device=permutations.device)
+    if not torch.equal(permutations.sort(-1).values, every.expand_as(permutations)):
         raise ValueError(f"permutations must list every number from 0 to {permutations.shape[-1] - 1} once in each row")

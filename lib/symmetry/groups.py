@@ -24,6 +24,9 @@ LARGEST_ORDER = 2**62  # elements are numbered, and added, in 64 bits
 class Group(ABC):
     """What finite and compact Lie groups share: product, inverse, identity, generators, Haar sampling.
 
+    Elements that a group lists (identity, generators, quadratures) are made on the CPU; operations stay on the device
+    of their arguments.
+
     Attributes
     ----------
     name : str
@@ -134,13 +137,14 @@ class FiniteGroup(Group):
 
     def identity(self) -> Tensor:
         """Return the neutral element."""
-        return self.multiply(self.element(torch.tensor(0)), self.inverse(self.element(torch.tensor(0))))
+        first = self.element(torch.tensor(0, device="cpu"))
+        return self.multiply(first, self.inverse(first))
 
     def chunks(self, size: int = 65536) -> Iterator[Tensor]:
         """Return all elements in blocks of at most ``size``, so that a large group never lies in memory at once."""
         check_int("size", size)
         starts = range(0, self.order, size)
-        return (self.element(torch.arange(start, min(start + size, self.order))) for start in starts)
+        return (self.element(torch.arange(start, min(start + size, self.order), device="cpu")) for start in starts)
 
     def elements(self) -> Tensor:
         """Return all elements, shape ``(order, *element_shape)``.
@@ -153,7 +157,7 @@ class FiniteGroup(Group):
         entries = self.order * math.prod(self.element_shape)
         if entries > ENUMERATION_LIMIT:
             raise ValueError(f"{self} is too large to list: {entries} entries, allowed are {ENUMERATION_LIMIT}")
-        return self.element(torch.arange(self.order))
+        return self.element(torch.arange(self.order, device="cpu"))
 
     def class_quadrature(self, degree: int | None = None) -> tuple[Tensor, Tensor]:
         """Return elements and weights that integrate every class function over the Haar measure exactly.
@@ -161,12 +165,12 @@ class FiniteGroup(Group):
         Here: all elements, weight 1/order. Groups that know their conjugacy classes return one element of each.
         ``degree`` matters for Lie groups only.
         """
-        return self.elements(), torch.full((self.order,), 1.0 / self.order, dtype=torch.float64)
+        return self.elements(), torch.full((self.order,), 1.0 / self.order, dtype=torch.float64, device="cpu")
 
     def sample(self, count: int, generator: torch.Generator | None = None) -> Tensor:
         """Return ``count`` uniformly random elements: on a finite group that is the Haar measure."""
         check_int("count", count, minimum=0)
-        device = generator.device if generator is not None else None
+        device = generator.device if generator is not None else "cpu"
         return self.element(torch.randint(self.order, (count,), generator=generator, device=device))
 
     def cayley_table(self) -> Tensor:
@@ -202,7 +206,7 @@ class Cyclic(FiniteGroup):
 
     def generators(self) -> Tensor:
         """Return the residue 1."""
-        return torch.tensor([[1 % self.n]])
+        return torch.tensor([[1 % self.n]], device="cpu")
 
 
 class Symmetric(FiniteGroup):
@@ -248,9 +252,9 @@ class Symmetric(FiniteGroup):
 
     def generators(self) -> Tensor:
         """Return the transposition (0 1) and the cycle (0 1 … n − 1)."""
-        swap = torch.arange(self.n)
+        swap = torch.arange(self.n, device="cpu")
         swap[: min(2, self.n)] = swap[: min(2, self.n)].flip(0)
-        return torch.stack([swap, torch.arange(self.n).roll(-1)])
+        return torch.stack([swap, torch.arange(self.n, device="cpu").roll(-1)])
 
     def class_quadrature(self, degree: int | None = None) -> tuple[Tensor, Tensor]:
         """Return one permutation per cycle type λ, with the share of S_n that has this type.
@@ -259,7 +263,7 @@ class Symmetric(FiniteGroup):
         """
         elements, weights = [], []
         for cycle_type in _partitions(self.n, self.n):
-            images, start, size = torch.arange(self.n), 0, 1
+            images, start, size = torch.arange(self.n, device="cpu"), 0, 1
             for length in cycle_type:
                 images[start : start + length] = images[start : start + length].roll(-1)
                 start, size = start + length, size * length
@@ -267,7 +271,7 @@ class Symmetric(FiniteGroup):
                 size *= math.factorial(cycle_type.count(length))
             elements.append(images)
             weights.append(1.0 / size)
-        return torch.stack(elements), torch.tensor(weights, dtype=torch.float64)
+        return torch.stack(elements), torch.tensor(weights, dtype=torch.float64, device="cpu")
 
 
 class Alternating(Symmetric):
@@ -295,9 +299,9 @@ class Alternating(Symmetric):
 
     def generators(self) -> Tensor:
         """Return (0 1 2) and a cycle of odd length, n or n − 1, that moves the remaining points."""
-        three = torch.arange(self.n)
-        three[:3] = torch.tensor([1, 2, 0])
-        cycle, start = torch.arange(self.n), 1 - self.n % 2
+        three = torch.arange(self.n, device="cpu")
+        three[:3] = torch.tensor([1, 2, 0], device="cpu")
+        cycle, start = torch.arange(self.n, device="cpu"), 1 - self.n % 2
         cycle[start:] = cycle[start:].roll(-1)
         return torch.stack([three, cycle])
 
@@ -347,7 +351,7 @@ class Quaternion(FiniteGroup):
 
     def generators(self) -> Tensor:
         """Return a and x."""
-        return torch.tensor([[1, 0], [0, 1]])
+        return torch.tensor([[1, 0], [0, 1]], device="cpu")
 
 
 class SemidirectProduct(FiniteGroup):

@@ -62,7 +62,7 @@ class Projection(ABC):
     def matrix(self) -> Tensor:
         """Return Π as a dense matrix, shape ``(dim, dim)``."""
         dtype = torch.complex128 if self.representation.is_complex else torch.float64
-        return self._project(torch.eye(self.representation.dim, dtype=dtype)).mT
+        return self._project(torch.eye(self.representation.dim, dtype=dtype, device="cpu")).mT
 
     @property
     def rank(self) -> int:
@@ -181,8 +181,8 @@ class OrbitMean(Projection):
 
     def basis(self) -> Tensor:
         """Return the normalised orbit indicators, shape ``(rank, dim)``."""
-        basis = torch.zeros(self.rank, len(self.labels), dtype=torch.float64)
-        basis[self.labels, torch.arange(len(self.labels))] = self.sizes.to(torch.float64).rsqrt()[self.labels]
+        basis = torch.zeros(self.rank, len(self.labels), dtype=torch.float64, device="cpu")
+        basis[self.labels, torch.arange(len(self.labels), device="cpu")] = self.sizes.double().rsqrt()[self.labels]
         return basis
 
 
@@ -349,7 +349,7 @@ def projection(representation: Representation, route: str = "auto") -> Projectio
 def constraints(representation: Representation) -> Tensor:
     """Return the stacked matrices ρ(s) − 1 and dρ(X), shape ``(m, dim)``, whose common kernel are the invariants."""
     group = check_instance("representation", representation, Representation).group
-    blocks = [representation._matrix(group.generators()) - torch.eye(representation.dim)]
+    blocks = [representation._matrix(group.generators()) - torch.eye(representation.dim, device="cpu")]
     if isinstance(group, CompactLieGroup) and group.lie_dimension:
         blocks.append(representation._derivative(group.lie_algebra()))
     return torch.cat(blocks).flatten(0, 1)
@@ -402,4 +402,4 @@ def wide(x: Tensor) -> torch.dtype:
 
 def uniform(count: int) -> Tensor:
     """Return ``count`` equal weights with sum 1, float64."""
-    return torch.full((count,), 1.0 / count, dtype=torch.float64)
+    return torch.full((count,), 1.0 / count, dtype=torch.float64, device="cpu")

@@ -60,7 +60,7 @@ def subspace_character(table: Tensor, basis: Tensor) -> Tensor:
     The kernel P of the projection is left invariant, hence χ(g) = Σ_u P(u, gu) = Σ_u P(u⁻¹g⁻¹u, 1).
     """
     check_tensor("basis", basis, (len(_check_table(table)), None), inexact=True)
-    u = torch.arange(len(table))
+    u = torch.arange(len(table), device=table.device)
     one = int((table.diagonal() == u).nonzero())
     left = table.argsort(-1)
     conjugates = table[left[:, left[:, one]], u[:, None]]  # row u, column g: the number of u⁻¹g⁻¹u
@@ -93,7 +93,7 @@ def decompose_regular(table: Tensor, generator: torch.Generator) -> tuple[Tensor
     """
     n = check_int("order", len(_check_table(table)), maximum=DECOMPOSITION_LIMIT)
     for _ in range(_ATTEMPTS):
-        c = torch.randn(n, dtype=torch.complex128, generator=generator)
+        c = torch.randn(n, dtype=torch.complex128, generator=generator, device=generator.device).to(table.device)
         found: list[tuple[Tensor, Tensor]] = []
         for basis in eigenspaces(table, c):
             chi = subspace_character(table, basis)
@@ -108,7 +108,7 @@ def decompose_regular(table: Tensor, generator: torch.Generator) -> tuple[Tensor
 def _check_table(table: Tensor) -> Tensor:
     """Return a table in which every row and column lists all numbers once, and one row and column repeat the order."""
     check_tensor("table", table, (None, None))
-    n = torch.arange(len(table))
+    n = torch.arange(len(table), device=table.device)
     if table.dtype != torch.int64 or table.ndim != 2:
         raise TypeError(f"table must be an int64 matrix, got {table.dtype} of shape {tuple(table.shape)}")
     fits = all(
@@ -233,9 +233,10 @@ class Irreducibles:
     def characters(self, k: Tensor, a: Tensor) -> Tensor:
         """Return χ_k(a) = exp(2πi Σ_j k_j a_j / n_j) for numbers k and a, shape ``(*a.shape, *k.shape)``."""
         period = math.lcm(*self.moduli)
-        scale = torch.tensor([period // n for n in self.moduli])
+        scale = torch.tensor([period // n for n in self.moduli], device=a.device)
         turns = torch.tensordot(self._residues(a), self._residues(k) * scale, dims=([-1], [-1])) % period
-        return torch.polar(torch.ones(turns.shape, dtype=torch.float64), 2 * torch.pi / period * turns.double())
+        angle = 2 * torch.pi / period * turns.double()
+        return torch.polar(torch.ones_like(angle), angle)
 
     def representation(self, d: int, place: int) -> MatrixRepresentation:
         """Return one irreducible representation: number ``place`` of those of dimension d."""

@@ -60,7 +60,7 @@ class _MatrixGroup(CompactLieGroup):
 
     def identity(self) -> Tensor:
         """Return the unit matrix."""
-        return torch.eye(self.n, dtype=self.dtype)
+        return torch.eye(self.n, dtype=self.dtype, device="cpu")
 
     def multiply(self, a: Tensor, b: Tensor) -> Tensor:
         """Return the matrix product."""
@@ -81,11 +81,11 @@ class _MatrixGroup(CompactLieGroup):
 
     def generators(self) -> Tensor:
         """Return no generators: the group is connected, its Lie algebra suffices."""
-        return torch.zeros(0, self.n, self.n, dtype=self.dtype)
+        return torch.zeros(0, self.n, self.n, dtype=self.dtype, device="cpu")
 
     def _gaussian_qr(self, count: int, generator: torch.Generator | None) -> Tensor:
         check_int("count", count, minimum=0)
-        device = generator.device if generator is not None else None
+        device = generator.device if generator is not None else "cpu"
         gaussian = torch.randn(count, self.n, self.n, dtype=self.dtype, generator=generator, device=device)
         q, r = torch.linalg.qr(gaussian)
         phase = torch.diagonal(r, dim1=-2, dim2=-1)
@@ -101,15 +101,15 @@ class Orthogonal(_MatrixGroup):
 
     def lie_algebra(self) -> Tensor:
         """Return the antisymmetric matrices ``E_ij − E_ji`` for i < j."""
-        row, column = torch.triu_indices(self.n, self.n, offset=1)
-        basis = torch.zeros(self.lie_dimension, self.n, self.n, dtype=self.dtype)
-        k = torch.arange(self.lie_dimension)
+        row, column = torch.triu_indices(self.n, self.n, offset=1, device="cpu")
+        basis = torch.zeros(self.lie_dimension, self.n, self.n, dtype=self.dtype, device="cpu")
+        k = torch.arange(self.lie_dimension, device="cpu")
         basis[k, row, column], basis[k, column, row] = 1.0, -1.0
         return basis
 
     def generators(self) -> Tensor:
         """Return the reflection of the first coordinate, which leads from SO(n) to the rest of O(n)."""
-        reflection = torch.eye(self.n, dtype=self.dtype)
+        reflection = torch.eye(self.n, dtype=self.dtype, device="cpu")
         reflection[0, 0] = -1.0
         return reflection[None]
 
@@ -162,7 +162,7 @@ class Unitary(_MatrixGroup):
     def lie_algebra(self) -> Tensor:
         """Return the antihermitian matrices ``E_ij − E_ji``, ``i(E_ij + E_ji)`` for i < j and ``i E_jj``."""
         real = Orthogonal(self.n).lie_algebra().to(self.dtype)
-        diagonal = torch.diag_embed(torch.eye(self.n, dtype=self.dtype))
+        diagonal = torch.diag_embed(torch.eye(self.n, dtype=self.dtype, device="cpu"))
         return torch.cat([real, 1j * real.abs().to(self.dtype), 1j * diagonal])
 
     def sample(self, count: int, generator: torch.Generator | None = None) -> Tensor:
@@ -186,7 +186,7 @@ class Torus(CompactLieGroup):
 
     def identity(self) -> Tensor:
         """Return the zero angles."""
-        return torch.zeros(self.k, dtype=self.dtype)
+        return torch.zeros(self.k, dtype=self.dtype, device="cpu")
 
     def contains(self, a: Tensor) -> Tensor:
         """Return that all lists of angles are elements."""
@@ -202,11 +202,11 @@ class Torus(CompactLieGroup):
 
     def generators(self) -> Tensor:
         """Return no generators: the torus is connected."""
-        return torch.zeros(0, self.k, dtype=self.dtype)
+        return torch.zeros(0, self.k, dtype=self.dtype, device="cpu")
 
     def lie_algebra(self) -> Tensor:
         """Return the unit vectors."""
-        return torch.eye(self.k, dtype=self.dtype)
+        return torch.eye(self.k, dtype=self.dtype, device="cpu")
 
     def exp(self, x: Tensor) -> Tensor:
         """Return the angles ``x`` modulo 2π."""
@@ -215,7 +215,7 @@ class Torus(CompactLieGroup):
     def sample(self, count: int, generator: torch.Generator | None = None) -> Tensor:
         """Return uniform angles, shape ``(count, k)``."""
         check_int("count", count, minimum=0)
-        device = generator.device if generator is not None else None
+        device = generator.device if generator is not None else "cpu"
         return 2 * math.pi * torch.rand(count, self.k, dtype=self.dtype, generator=generator, device=device)
 
     def class_quadrature(self, degree: int) -> tuple[Tensor, Tensor]:

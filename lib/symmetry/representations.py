@@ -148,7 +148,9 @@ class PermutationRepresentation(Representation):
         p, q, pq = images(g), images(h), images(group.multiply(g, h))
         if check_tensor("images(g)", p).dtype != torch.int64:
             raise TypeError(f"images(g) must be of dtype torch.int64, got {p.dtype}")
-        if p.shape != (len(g), dim) or not torch.equal(p.sort(-1).values, torch.arange(dim).expand_as(p)):
+        if p.shape != (len(g), dim) or not torch.equal(
+            p.sort(-1).values, torch.arange(dim, device=p.device).expand_as(p)
+        ):
             wanted = f"permutations of {dim} indices, shape ({len(g)}, {dim}) for {len(g)} elements"
             raise ValueError(f"images must return {wanted}, got shape {tuple(p.shape)} or other entries")
         if not torch.equal(torch.gather(p, -1, q), pq):
@@ -204,7 +206,7 @@ class MatrixRepresentation(Representation):
             raise TypeError(f"matrices(g) must be of dtype torch.float64 or torch.complex128, got {a.dtype}")
         if a.shape != (len(g), dim, dim):
             raise ValueError(f"matrices(g) must have shape ({len(g)}, {dim}, {dim}), got {tuple(a.shape)}")
-        unit = torch.eye(dim, dtype=a.dtype)
+        unit = torch.eye(dim, dtype=a.dtype, device=a.device)
         defect = max(float((a[1:] @ b - ab).abs().max()), float((a[0] - unit).abs().max()))
         if not defect <= 1e-8:
             raise ValueError(f"matrices must be a homomorphism of {group}: max |ρ(g)ρ(h) − ρ(gh)| = {defect:.1e}")
@@ -292,7 +294,8 @@ class TensorProduct(Representation):
     def _derivative(self, x: Tensor) -> Tensor:
         """Return dρ ⊗ 1 + 1 ⊗ dτ."""
         a, b = self.first._derivative(x), self.second._derivative(x)
-        return _kronecker(a, torch.eye(self.second.dim).to(b)) + _kronecker(torch.eye(self.first.dim).to(a), b)
+        one, other = (torch.eye(t.shape[-1], dtype=t.dtype, device=t.device) for t in (a, b))
+        return _kronecker(a, other) + _kronecker(one, b)
 
     def _apply(self, g: Tensor, x: Tensor) -> Tensor:
         x = x.unflatten(-1, (self.first.dim, self.second.dim))

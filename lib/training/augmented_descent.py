@@ -164,7 +164,8 @@ def _weighted(task: Task, elements: Tensor, shares: Tensor, part: int) -> Iterat
 def _counted(task: Task, strategy: Strategy, generators: Sequence[torch.Generator], part: int) -> Iterator[View]:
     elements, weights = strategy.law.listed()
     draws = [
-        torch.multinomial(weights.expand(task.batches, -1), strategy.passes, True, generator=g) for g in generators
+        torch.multinomial(weights.to(g.device).expand(task.batches, -1), strategy.passes, True, generator=g)
+        for g in generators
     ]
     counts = torch.nn.functional.one_hot(torch.stack(draws), len(elements)).sum(2)
     share = counts.to(task.inputs) / (strategy.passes * len(task.inputs))
@@ -223,7 +224,7 @@ def gradient(
 
 @dataclass(frozen=True)
 class History:
-    """What was recorded during training.
+    """What was recorded during training, on the CPU.
 
     Attributes
     ----------

@@ -243,8 +243,8 @@ class Discovery:
             raise ValueError(f"threshold must be at least {least:.1e}, where all seeds have stopped, got {threshold}")
         last = stay.int().argmax(0)
         dimensions = self.dimensions - (self.escapes.isfinite().sum(0) - 1) + last
-        kept = torch.arange(self.basis.shape[-1]) < dimensions[:, None]
-        seen = torch.arange(len(self.escapes))[:, None] <= last
+        kept = torch.arange(self.basis.shape[-1], device=self.basis.device) < dimensions[:, None]
+        seen = torch.arange(len(self.escapes), device=self.escapes.device)[:, None] <= last
         return Discovery(self.basis * kept[..., None], dimensions, self.escapes.where(seen, torch.nan))
 
 
@@ -289,7 +289,7 @@ def discover(velocity: Velocity, basis: Tensor, growth: Growth, generator: torch
         escape = escaped(z, P).where(dimensions < whole, 0.0)
         escapes.append(escape.where(active, torch.nan))
         active = active & (escape > growth.threshold)
-        v, rows = _direction(z - z @ P, growth.rule, P), torch.arange(len(frame))[active]
+        v, rows = _direction(z - z @ P, growth.rule, P), torch.arange(len(frame), device=frame.device)[active]
         frame[rows, dimensions[active]] = v[active]
         dimensions = dimensions + active.long()
     return Discovery(frame, dimensions, torch.stack(escapes))
@@ -309,14 +309,18 @@ def train_inside(velocity: Velocity, P: Tensor, growth: Growth, generator: torch
     """
     check_tensor("P", P, (None, None), inexact=True)
     _check_shape("P", P, (None, P.shape[-1], None))
-    if not float((P @ P - P).abs().max()) <= 1e-8 or not torch.allclose(P, P.mT, atol=1e-8):
+    allowed = _rounding(P)
+    if not float((P @ P - P).abs().max()) <= allowed or not torch.allclose(P, P.mT, atol=allowed):
         raise ValueError("P must hold orthogonal projections, P = P² = Pᵀ")
     shape = (len(P), growth.particles, P.shape[-1])
 
     def gauss(size: float) -> Tensor | float:
-        return size * torch.randn(shape, generator=generator, dtype=P.dtype) @ P if size else 0.0
+        if not size:
+            return 0.0
+        draw = torch.randn(shape, generator=generator, dtype=P.dtype, device=generator.device)
+        return size * draw.to(P.device) @ P
 
-    z = torch.zeros(shape, dtype=P.dtype) + gauss(growth.spread)
+    z = torch.zeros(shape, dtype=P.dtype, device=P.device) + gauss(growth.spread)
     noise = math.sqrt(2 * growth.rate * growth.temperature)
     for step in range(growth.steps):
         v = velocity(z)
@@ -363,11 +367,16 @@ def _frame(basis: Tensor) -> tuple[Tensor, Tensor]:
     if not seeds or not dim or rows > dim or basis.is_complex():
         wanted = "real, of shape (seeds, k, dim Z) with k ≤ dim Z"
         raise ValueError(f"basis must be {wanted}, got {basis.dtype} of shape {tuple(basis.shape)}")
-    defect = (basis @ basis.mT - torch.eye(rows, dtype=basis.dtype)).abs()
-    if rows and not float(defect.max()) <= 1e-8:
+    defect = (basis @ basis.mT - torch.eye(rows, dtype=basis.dtype, device=basis.device)).abs()
+    if rows and not float(defect.max()) <= _rounding(basis):
         raise ValueError(f"basis must have orthonormal rows, the defect is {float(defect.max()):.1e}")
     frame = torch.cat([basis, basis.new_zeros(seeds, dim - rows, dim)], 1)
-    return frame, torch.full((seeds,), rows)
+    return frame, torch.full((seeds,), rows, device=basis.device)
+
+
+def _rounding(x: Tensor) -> float:
+    """Return how far orthonormal rows may be from it: 1e-8, in single precision 4e-6."""
+    return max(1e-8, 32 * torch.finfo(x.dtype).eps)
 
 
 def _inner(particles: Tensor, x: Tensor) -> Tensor:

@@ -102,7 +102,7 @@ def slope(curve: Tensor, sizes: Sequence[int]) -> Tensor:
         check_int("sizes", size)
     if len(sizes) < 2 or curve.shape[-1] != len(sizes):
         raise ValueError(f"curve must have one value for each of at least two sizes, got {tuple(curve.shape)}, {sizes}")
-    x = torch.tensor(sizes, dtype=torch.float64).log()
+    x = torch.tensor(sizes, dtype=torch.float64, device=curve.device).log()
     x = x - x.mean()
     return (curve.double().log() * x).sum(-1) / x.square().sum()
 

@@ -164,9 +164,9 @@ def train_epoch(network: Network, members: Members, course: Course, plan: Plan, 
         Number of the first member.
     """
     rotations, n = course.table.shape[:2]
-    order = torch.randperm(n, generator=generator_of(plan.seed, epoch))
+    order = torch.randperm(n, generator=generator_of(plan.seed, epoch), device="cpu")
     numbers = range(first, first + len(members[0])) if plan.stream == "own" else [0]
-    drawn = [torch.randint(rotations, (n,), generator=generator_of(plan.seed, i, epoch)) for i in numbers]
+    drawn = [torch.randint(rotations, (n,), generator=generator_of(plan.seed, i, epoch), device="cpu") for i in numbers]
     turns = torch.stack(drawn).to(course.table.device)
     for step in range(0, n, plan.batch):
         which = order[step : step + plan.batch].to(course.table.device)

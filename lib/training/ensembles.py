@@ -61,7 +61,7 @@ class Network:
     @property
     def mask(self) -> Tensor:
         """The support as a 3 × 3 array of zeros and ones."""
-        return torch.tensor(SUPPORTS[self.support])
+        return torch.tensor(SUPPORTS[self.support], device="cpu")
 
     @property
     def invariant(self) -> bool:
@@ -171,6 +171,7 @@ def draw_members(
     head: str = "small",
     first: int = 0,
     dtype: torch.dtype = torch.float32,
+    device: torch.device | str = "cpu",
 ) -> Members:
     r"""Return members with Gaussian weights; member i depends on the seed and on i only.
 
@@ -188,8 +189,8 @@ def draw_members(
     head
         Standard deviation of the head: ``"unit"``, 1, the source's choice; ``"small"``, 1/√(number of its inputs), so
         that logits start at size one. Filters have standard deviation 1.
-    dtype
-        Type of the parameters.
+    dtype, device
+        Type of the parameters, and where they are; they are drawn on the CPU.
 
     Returns
     -------
@@ -207,16 +208,16 @@ def draw_members(
     rows = []
     for i in range(check_int("first", first, minimum=0), first + count):
         generator = generator_of(seed, i, 0)
-        rows.append([torch.randn(shape, generator=generator, dtype=torch.float64) for shape in weights])
+        rows.append([torch.randn(shape, generator=generator, dtype=torch.float64, device="cpu") for shape in weights])
     stacked = [torch.stack(column) for column in zip(*rows, strict=True)]
     if law == "asymmetric":
-        stacked[:3] = [bank + torch.tensor([-1.0, 0.0, 1.0], dtype=torch.float64) for bank in stacked[:3]]
+        stacked[:3] = [bank + torch.tensor([-1.0, 0.0, 1.0], dtype=torch.float64, device="cpu") for bank in stacked[:3]]
     if head == "small":
         stacked[3] = stacked[3] * stacked[3][0, 0].numel() ** -0.5
     mask = network.mask.to(torch.float64)
     banks = [bank * mask for bank in stacked[:3]]
-    members = (*banks, stacked[3], torch.zeros(count, *bias, dtype=torch.float64))
-    return tuple(p.to(dtype) for p in members)
+    members = (*banks, stacked[3], torch.zeros(count, *bias, dtype=torch.float64, device="cpu"))
+    return tuple(p.to(device, dtype) for p in members)
 
 
 def rotate_images(images: Tensor, order: int) -> Tensor:
@@ -245,10 +246,10 @@ def rotate_images(images: Tensor, order: int) -> Tensor:
 
 
 def _rotate(images: Tensor, angle: float) -> Tensor:
-    a = torch.tensor(angle, dtype=images.dtype)
+    a = images.new_tensor(angle)
     theta = torch.stack([torch.stack([a.cos(), -a.sin(), 0 * a]), torch.stack([a.sin(), a.cos(), 0 * a])])
     flat = images.reshape(-1, 1, *images.shape[-2:])
-    grid = affine_grid(theta.to(images).expand(len(flat), 2, 3), list(flat.shape), align_corners=False)
+    grid = affine_grid(theta.expand(len(flat), 2, 3), list(flat.shape), align_corners=False)
     return grid_sample(flat, grid, align_corners=False).reshape(images.shape)
 
 

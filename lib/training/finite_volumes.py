@@ -72,7 +72,8 @@ def flow(
         if moved < tolerance:
             break
     path = torch.stack(laws)
-    return Path(torch.tensor(times, dtype=torch.float64), path, functional.change(path[:-1], path[1:]))
+    at = torch.tensor(times, dtype=torch.float64, device=path.device)
+    return Path(at, path, functional.change(path[:-1], path[1:]))
 
 
 def step(functional: FreeEnergy, p: Tensor, duration: float, iterations: int = 60) -> Tensor:
@@ -90,7 +91,7 @@ def step(functional: FreeEnergy, p: Tensor, duration: float, iterations: int = 6
     functional
         F; β = 0 gives upwind fluxes.
     p
-        Masses, shape ``(n,)``, on the CPU.
+        Masses, shape ``(n,)``; the linear systems are solved on the CPU.
     duration
         Length of the step, positive.
     iterations
@@ -111,14 +112,14 @@ def step(functional: FreeEnergy, p: Tensor, duration: float, iterations: int = 6
     now = _Trial(functional, p, rate, r)
     for _ in range(check_int("iterations", iterations)):
         if now.size < 1e-15:
-            return torch.from_numpy(now.q)
+            return torch.from_numpy(now.q).to(p)
         direction, length = now.newton(), 1.0
         following = _Trial(functional, p, rate, r + direction)
         while following.size > now.size > 1e-13 and length > 1e-3:
             length /= 2
             following = _Trial(functional, p, rate, r + length * direction)
         if following.size >= now.size and now.size < 1e-13:  # as exact as rounding allows
-            return torch.from_numpy(now.q)
+            return torch.from_numpy(now.q).to(p)
         r, now = r + length * direction, following
     raise ArithmeticError(f"the implicit step of duration {duration:.3g} did not converge")
 
@@ -128,19 +129,21 @@ class _Trial:
 
     def __init__(self, functional: FreeEnergy, p: Tensor, rate: float, r: Tensor) -> None:
         self.functional, self.rate = functional, rate
-        self.d = functional.potential(r).diff().numpy()
+        self.d = functional.potential(r).diff().cpu().numpy()
         self.matrix = _transport_matrix(self.d, functional.temperature, rate)
-        self.q = solve_banded((1, 1), self.matrix, p.numpy())
-        self.miss = functional.features @ torch.from_numpy(self.q) - functional.y - r
+        self.q = solve_banded((1, 1), self.matrix, p.cpu().numpy())
+        self.miss = functional.features @ torch.from_numpy(self.q).to(r) - functional.y - r
         self.size = float(self.miss.abs().max())
 
     def newton(self) -> Tensor:
         """Return the Newton step for r."""
         F = self.functional
-        slopes = F.weights.numpy()[:, None] * np.diff(F.features.numpy())
+        slopes = F.weights.cpu().numpy()[:, None] * np.diff(F.features.cpu().numpy())
         flux = self.rate * _flux_slope(self.d, self.q, F.temperature) * slopes
-        response = torch.from_numpy(solve_banded((1, 1), self.matrix, np.diff(-flux, prepend=0, append=0).T))
-        return torch.linalg.solve(torch.eye(len(F.x), dtype=self.miss.dtype) - F.features @ response, self.miss)
+        response = solve_banded((1, 1), self.matrix, np.diff(-flux, prepend=0, append=0).T)
+        response = torch.from_numpy(response).to(self.miss)
+        one = torch.eye(len(F.x), dtype=self.miss.dtype, device=self.miss.device)
+        return torch.linalg.solve(one - F.features @ response, self.miss)
 
 
 def _bernoulli(d: np.ndarray, temperature: float) -> np.ndarray:

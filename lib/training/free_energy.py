@@ -174,7 +174,8 @@ class FreeEnergy:
             best = min(best, size)
             centred = self.features - (self.features @ p)[:, None]
             covariance = (centred * p) @ centred.mT
-            direction = torch.linalg.solve(torch.eye(len(r), dtype=r.dtype) + covariance * w / beta, miss)
+            one = torch.eye(len(r), dtype=r.dtype, device=r.device)
+            direction = torch.linalg.solve(one + covariance * w / beta, miss)
             r = r + self._backtrack(r, direction) * direction
         raise ArithmeticError(f"no Gibbs fixed point within {iterations} iterations; penalty or temperature too small")
 
@@ -239,4 +240,4 @@ def boltzmann_entropy(points: Tensor, neighbours: int = 4) -> Tensor:
         raise ValueError(f"points must be different, got more than {k} at one place")
     volume = d / 2 * math.log(math.pi) - math.lgamma(d / 2 + 1)
     values = digamma(k) - digamma(count) - volume - d * np.log(reach).mean(-1)
-    return torch.from_numpy(values).reshape(points.shape[:-2])
+    return torch.from_numpy(values).to(points).reshape(points.shape[:-2])

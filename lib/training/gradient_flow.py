@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -134,7 +134,7 @@ def train(
     start
         Parameters at the beginning, shape ``(size,)``.
     how
-        Loss, cap and accuracy.
+        Loss, cap and accuracy. The integrator works on the CPU, in double precision.
 
     Raises
     ------
@@ -157,9 +157,9 @@ def train(
         raise NotSeparable(found)
     if check_tensor("start", start, (network.size,), inexact=True, real=True).ndim != 1 or not start.norm() > 0:
         raise ValueError(f"start must be a nonzero vector of {network.size} parameters, got shape {tuple(start.shape)}")
-    field = _Field(network, (features * labels[:, None]).double(), how)
-    radius = start.double().norm()
-    thetas, logs = field.flow(start.double() / radius, float(radius.log()))
+    field = _Field(network, (features * labels[:, None]).double().cpu(), how)
+    begin = start.double().cpu()
+    thetas, logs = field.flow(begin / begin.norm(), float(begin.norm().log()))
     handover = len(logs) - 1
     temperature = math.exp(network.depth * float(logs[-1]))
     theta, efolds = thetas[-1] / thetas[-1].norm(), 0.0
@@ -174,7 +174,8 @@ def train(
         more, times = field.proceed(theta, temperature, min(max(20.0, efolds), how.efolds - efolds))
         thetas, logs = torch.cat([thetas, more[1:]]), torch.cat([logs, logs[-1] + times[1:]])
         theta, efolds = more[-1] / more[-1].norm(), efolds + float(times[-1])
-    return field.describe(theta, temperature, efolds, thetas, logs, handover, converged)
+    end = field.describe(theta, temperature, efolds, thetas, logs, handover, converged)
+    return replace(end, **{k: v.to(features.device) for k, v in vars(end).items() if isinstance(v, Tensor)})
 
 
 class _Field:
@@ -244,7 +245,7 @@ class _Field:
             return cap - depth * y[-1] - math.log(max(float(margins.min()), 1e-300))
 
         remaining.terminal = True  # type: ignore[attr-defined]
-        start = torch.cat([theta, torch.tensor([log_norm], dtype=torch.float64)])
+        start = torch.cat([theta, theta.new_tensor([log_norm])])
         if not self.gradient(theta, math.exp(depth * log_norm)).norm() > 0:
             raise ArithmeticError("the gradient vanishes at the start, which is a saddle; start from other parameters")
         y, _, reached = self._solve(field, jacobian, start, _LENGTH, remaining)

@@ -217,7 +217,9 @@ class LinearNetwork:
                 moved = moved if last else matrices[k] @ moved
         return result
 
-    def start(self, runs: int, generator: torch.Generator, scale: float = 1.0) -> Tensor:
+    def start(
+        self, runs: int, generator: torch.Generator, scale: float = 1.0, device: torch.device | str = "cpu"
+    ) -> Tensor:
         """Return independent Gaussian parameters, shape ``(runs, size)``, float64.
 
         The variance of a layer's entries is scale² divided by the number of inputs every output depends on, so that
@@ -226,9 +228,10 @@ class LinearNetwork:
         check_int("runs", runs)
         check_float("scale", scale, minimum=1e-12)
         check_instance("generator", generator, torch.Generator)
-        w = torch.randn(runs, self.size, generator=generator, dtype=torch.float64)
-        fans = torch.tensor([*(layer.fan_in for layer in self.hidden), self.sizes[-1]], dtype=torch.float64)
-        return scale * w / fans.sqrt().repeat_interleave(torch.tensor(self.sizes))
+        w = torch.randn(runs, self.size, generator=generator, dtype=torch.float64, device=generator.device)
+        fans = w.new_tensor([*(layer.fan_in for layer in self.hidden), self.sizes[-1]])
+        sizes = torch.tensor(self.sizes, device=w.device)
+        return (scale * w / fans.sqrt().repeat_interleave(sizes)).to(device)
 
     def _split(self, w: Tensor) -> tuple[Tensor, ...]:
         return _check("w", w, self.size).split(self.sizes, dim=-1)

@@ -71,7 +71,7 @@ def descend(
         raise ValueError("weights must hold at least one tensor, got none")
     runs = len(weights[0])
     missing = torch.ones(runs, len(marks), dtype=torch.bool, device=weights[0].device)
-    share, aimed, last, seen = torch.ones(runs).to(weights[0]), None, None, None
+    share, aimed, last, seen = weights[0].detach().new_ones(runs), None, None, None
     for _ in range(round(50 * (float(marks[-1]) / drop + 1))):
         value = log_loss()
         now = value.detach()
@@ -80,7 +80,7 @@ def descend(
         passed = missing & (-now[:, None] >= marks)
         if bool(passed.any()):
             found = observe().detach()[:, None]
-            seen = torch.zeros(runs, len(marks), *found.shape[2:]).to(found) if seen is None else seen
+            seen = found.new_zeros(runs, len(marks), *found.shape[2:]) if seen is None else seen
             seen = torch.where(passed.reshape(*passed.shape, *[1] * (found.ndim - 2)), found, seen)
             missing &= ~passed
         if not bool(missing.any()):

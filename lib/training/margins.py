@@ -7,7 +7,8 @@ Both answers come with their proof. Active sets are found by a solver and the fi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -118,7 +119,7 @@ def separability(features: Tensor, labels: Tensor) -> Separability:
         The margin is too small for this precision, between about 1e-8 and 1e-10 of the longest point; below that it
         counts as zero.
     """
-    return _decide(_signed(features, labels))[0]
+    return _at(_decide(_signed(features, labels))[0], features)
 
 
 def max_margin(features: Tensor, labels: Tensor) -> MaxMargin:
@@ -144,8 +145,8 @@ def max_margin(features: Tensor, labels: Tensor) -> MaxMargin:
     z = _signed(features, labels)
     found, weights = _decide(z)
     if not found.separable:
-        raise NotSeparable(found)
-    return _polish(z, weights > 0, np.zeros((0, z.shape[1])))
+        raise NotSeparable(_at(found, features))
+    return _at(_polish(z, weights > 0, np.zeros((0, z.shape[1]))), features)
 
 
 def invariant_max_margin(features: Tensor, labels: Tensor, representation: Representation) -> MaxMargin:
@@ -184,14 +185,14 @@ def invariant_max_margin(features: Tensor, labels: Tensor, representation: Repre
     scale = float(np.linalg.norm(z, axis=1).max())
     found, _ = _decide(z @ basis.T, scale)
     if not found.separable:
-        raise NotSeparable(found)
+        raise NotSeparable(_at(found, features))
     fixed = constraints(representation.dual()).numpy()
     beta = cvxpy.Variable(z.shape[1])
     conditions = [z @ beta / scale >= 1, fixed @ beta == 0]
     problem = cvxpy.Problem(cvxpy.Minimize(cvxpy.sum_squares(beta) / 2), conditions)
     problem.solve(solver=cvxpy.CLARABEL)
     weights = conditions[0].dual_value
-    return _polish(z, weights > 1e-6 * weights.max(), fixed)
+    return _at(_polish(z, weights > 1e-6 * weights.max(), fixed), features)
 
 
 def angle(a: Tensor, b: Tensor) -> Tensor:
@@ -214,6 +215,11 @@ def angle(a: Tensor, b: Tensor) -> Tensor:
 def one_minus_cosine(a: Tensor, b: Tensor) -> Tensor:
     """Return 1 − cos of the angle between vectors along the last axis, exact also where it is tiny."""
     return 2 * torch.sin(angle(a, b) / 2).square()
+
+
+def _at(result: Separability | MaxMargin, features: Tensor) -> Any:
+    """Return a result with its tensors on the device of the features; the solvers work on the CPU."""
+    return replace(result, **{k: v.to(features.device) for k, v in vars(result).items() if isinstance(v, Tensor)})
 
 
 def _signed(features: Tensor, labels: Tensor) -> np.ndarray:

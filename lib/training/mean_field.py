@@ -150,7 +150,7 @@ class Unit:
     def _check_equivariance(self) -> None:
         generator = torch.Generator().manual_seed(0)
         x, z = (
-            torch.randn(_PROBES, r.dim, generator=generator, dtype=torch.float64)
+            torch.randn(_PROBES, r.dim, generator=generator, dtype=torch.float64, device="cpu")
             for r in (self.inputs, self.parameters)
         )
         plain = check_tensor("function(x, z)", self.function(x, z), inexact=True)

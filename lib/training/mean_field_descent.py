@@ -102,7 +102,7 @@ class TeacherData:
     def draw(self, generator: torch.Generator, steps: int, like: Tensor) -> Tensor:
         """Return inputs, shape ``(steps, batch, dim X)``, in the dtype and on the device of ``like``."""
         shape = (steps, self.batch, self.unit.inputs.dim)
-        return torch.randn(shape, generator=generator, dtype=like.dtype, device=like.device) * self.scale
+        return torch.randn(shape, generator=generator, dtype=like.dtype, device=generator.device).to(like) * self.scale
 
     def targets(self, x: Tensor) -> Tensor:
         """Return the teachers' outputs at x ``(..., B, dim X)``, shape ``(..., networks, B, dim Y)``."""
@@ -234,7 +234,7 @@ def train(
     for a in range(0, len(seeds), size):
         run = _Run(unit.to(start), scheme, data, descent, list(seeds[a : a + size]), share, projector, noise)
         parts.append(run.train(start[a : a + size], steps, kept))
-    times = torch.tensor([*kept, steps], dtype=torch.float64) / start.shape[2]
+    times = torch.tensor([*kept, steps], dtype=torch.float64, device=start.device) / start.shape[2]
     way = torch.cat(parts, dim=1)
     if not bool(torch.isfinite(way[-1]).all()):
         raise ArithmeticError(f"training with rate {descent.rate:g} diverged: particles are infinite or NaN")
@@ -257,7 +257,7 @@ class _Run:
     def train(self, start: Tensor, steps: int, kept: list[int]) -> Tensor:
         """Return the snapshots at the steps ``kept`` and at the end."""
         z, snapshots, step = start.clone(), [], self.descent.rate / start.shape[2]
-        streams = [[self._generator(seed, k, start) for seed in self.seeds] for k in range(3)]
+        streams = [[torch.Generator().manual_seed(3 * seed + k) for seed in self.seeds] for k in range(3)]
         scheme = "vanilla" if self.scheme == "DA-sampled" else self.scheme
         w = None if self.data.weights is None else self.data.weights.to(z).expand(len(z), -1)
         for begin in range(0, steps, _BLOCK):
@@ -274,9 +274,6 @@ class _Run:
         snapshots += [z for s in kept if s == steps]
         return torch.stack([*snapshots, z])
 
-    def _generator(self, seed: int, stream: int, like: Tensor) -> torch.Generator:
-        return torch.Generator(device=like.device).manual_seed(3 * seed + stream)
-
     def _batches(
         self, draws: list[torch.Generator], elements: list[torch.Generator], length: int, like: Tensor
     ) -> tuple[Tensor, Tensor]:
@@ -286,7 +283,8 @@ class _Run:
         if self.scheme != "DA-sampled":
             return x, y
         shape, order = (length, x.shape[2]), self.unit.group.order
-        g = torch.stack([torch.randint(order, shape, generator=e, device=like.device) for e in elements], dim=1)
+        drawn = [torch.randint(order, shape, generator=e, device=e.device) for e in elements]
+        g = torch.stack(drawn, dim=1).to(like.device)
         rho_x, rho_y = self.unit.on_inputs[g], self.unit.on_outputs[g]
         return (rho_x @ x[..., None])[..., 0], (rho_y[:, :, None] @ y[..., None])[..., 0]
 
@@ -294,8 +292,8 @@ class _Run:
         """Return noise and projected noise, each of shape ``(length, S, N, dim Z)``."""
         number, order = like.shape[2], self.unit.group.order if self.noise == "images" else 1
         shape = (length, number // order, like.shape[3])
-        kicks = [torch.randn(shape, generator=g, dtype=like.dtype, device=like.device) for g in streams]
-        xi = torch.stack(kicks, dim=1)
+        kicks = [torch.randn(shape, generator=g, dtype=like.dtype, device=g.device) for g in streams]
+        xi = torch.stack(kicks, dim=1).to(like.device)
         if self.noise == "images":
             xi = torch.einsum("gij,lsnj->lsgni", self.unit.on_parameters, xi).flatten(2, 3)
         xi *= (2 * self.descent.rate / number * self.descent.temperature) ** 0.5

@@ -124,8 +124,8 @@ class LayerSpace:
         self.rank, self.entries = self.mean.rank, source.size * target.size
         self.dim = source.channels * target.channels * self.rank
         labels = self.mean.labels.reshape(target.representation.dim, source.representation.dim)
-        representative = torch.zeros(self.rank, dtype=torch.int64)
-        representative[labels.flatten()] = torch.arange(labels.numel())
+        representative = torch.zeros(self.rank, dtype=torch.int64, device="cpu")
+        representative[labels.flatten()] = torch.arange(labels.numel(), device="cpu")
         self._representative, self.kernel_orbits = representative, _convolution_orbits(labels)
 
     def shape(self, runs: int) -> tuple[int, ...]:
@@ -215,7 +215,14 @@ class Network:
         """Dimension of the space E of equivariant layers."""
         return sum(layer.dim for layer in self.layers)
 
-    def start(self, runs: int, seed: int = 0, dtype: torch.dtype = torch.float32, first_run: int = 0) -> list[Tensor]:
+    def start(
+        self,
+        runs: int,
+        seed: int = 0,
+        dtype: torch.dtype = torch.float32,
+        first_run: int = 0,
+        device: torch.device | str = "cpu",
+    ) -> list[Tensor]:
         """Return reduced coordinates of Gaussian matrices projected onto E, one independent set per run.
 
         A Gaussian matrix with entries of variance s² has orbit means of variance s² / |orbit|, drawn here directly.
@@ -229,13 +236,13 @@ class Network:
         for run in range(first_run, first_run + runs):
             generator = torch.Generator().manual_seed(1_000_003 * check_int("seed", seed, minimum=0) + run)
             draws.append([self._draw(i, generator) for i in range(len(self.layers))])
-        return [torch.stack(layer).to(dtype) for layer in zip(*draws, strict=True)]
+        return [torch.stack(layer).to(device, dtype) for layer in zip(*draws, strict=True)]
 
     def _draw(self, i: int, generator: torch.Generator) -> Tensor:
         layer = self.layers[i]
         shape = (layer.target.channels, layer.source.channels, layer.rank)
         scale = self.architecture.scales[i] / layer.mean.sizes.to(torch.float64).sqrt()
-        return torch.randn(shape, generator=generator, dtype=torch.float64) * scale
+        return torch.randn(shape, generator=generator, dtype=torch.float64, device="cpu") * scale
 
     def embed(self, coordinates: Sequence[Tensor]) -> list[Tensor]:
         """Return dense layers from reduced coordinates."""
@@ -323,7 +330,7 @@ def _convolution_orbits(labels: Tensor) -> Tensor | None:
     side = round(labels.shape[0] ** 0.5)
     if labels.shape[0] != labels.shape[1] or side * side != labels.shape[0] or side < 2:
         return None
-    grid = torch.cartesian_prod(torch.arange(side), torch.arange(side))
+    grid = torch.cartesian_prod(torch.arange(side, device="cpu"), torch.arange(side, device="cpu"))
     offset = (grid[:, None] - grid[None]) % side
     kernel = labels[:, 0].reshape(side, side)
     return kernel if torch.equal(kernel[offset[..., 0], offset[..., 1]], labels) else None

@@ -139,7 +139,7 @@ class Norm:
         Singular values below ``floor`` times the largest count as zero: training leaves such remainders.
         """
         length, order = self.basis.length, self.basis.order
-        units, parts = self._blocks(torch.eye(length, dtype=beta.dtype)), []
+        units, parts = self._blocks(torch.eye(length, dtype=beta.dtype, device=beta.device)), []
         svds = [torch.linalg.svd(block) for block in self._blocks(beta)]
         least = floor * max(float(s.max()) for _, s, _ in svds)
         for (u, s, vh), unit in zip(svds, units, strict=True):
@@ -202,9 +202,10 @@ def form_a(norm: Norm, beta: Tensor, features: Tensor, labels: Tensor, tolerance
     target = norm.target(beta / beta.norm())
     columns = norm.image(points[support], beta / beta.norm())
     reduced = torch.linalg.qr(torch.cat([columns, target[None]]).mT).R  # the same distances in few dimensions
-    found, distance = nnls(reduced[:, :-1].numpy(), reduced[:, -1].numpy(), maxiter=100 * reduced.shape[1])
-    multipliers = torch.zeros(len(points), dtype=torch.float64)
-    multipliers[support] = torch.from_numpy(found)
+    rows = reduced.cpu().numpy()
+    found, distance = nnls(rows[:, :-1], rows[:, -1], maxiter=100 * rows.shape[1])
+    multipliers = torch.zeros(len(points), dtype=torch.float64, device=points.device)
+    multipliers[support] = torch.from_numpy(found).to(multipliers)
     return distance / float(target.norm()), multipliers
 
 
@@ -249,11 +250,13 @@ def random_feasible(features: Tensor, labels: Tensor, count: int, generator: tor
     """
     check_instance("generator", generator, torch.Generator)
     center = max_margin(features, labels).direction
-    points = features * labels[:, None]
-    rays = torch.randn(check_int("count", count), len(center), generator=generator, dtype=torch.float64)
+    points = (features * labels[:, None]).double()
+    how = {"generator": generator, "dtype": torch.float64, "device": generator.device}
+    rays = torch.randn(check_int("count", count), len(center), **how).to(points)
     rays = rays / rays.norm(dim=-1, keepdim=True)
     reach = 1 / (-(rays @ points.mT) / (points @ center)).amax(-1).clamp(min=1.0)
-    beta = center + torch.rand(count, generator=generator, dtype=torch.float64)[:, None] * reach[:, None] * rays
+    share = torch.rand(count, **how).to(points)
+    beta = center + (share * reach)[:, None] * rays
     return beta / (beta @ points.mT).amin(-1, keepdim=True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from lib.checks import check_instance, check_int, check_probabilities, check_tensor
 from lib.symmetry.groups import FiniteGroup, Group
-from lib.symmetry.haar import wide
+from lib.symmetry.haar import uniform, wide
 from lib.symmetry.representations import Representation
 
 LISTING_LIMIT = 4096
@@ -43,7 +44,7 @@ class Law:
     def support(self) -> int | None:
         """Number of products that can occur, counted with multiplicity; None where they cannot be listed."""
         sizes = [len(elements) for elements, _ in self.factors]
-        return int(torch.tensor(sizes).prod()) if sizes else None
+        return math.prod(sizes) if sizes else None
 
     def listed(self) -> tuple[Tensor, Tensor]:
         """Return all products and their probabilities.
@@ -69,7 +70,8 @@ class Law:
             return self.group.sample(count, generator)
         g = None
         for elements, weights in self.factors:
-            h = elements[torch.multinomial(weights, count, replacement=True, generator=generator)]
+            chances = weights.to(generator.device)
+            h = elements[torch.multinomial(chances, count, replacement=True, generator=generator).to(elements.device)]
             g = h if g is None else self.group.multiply(g, h)
         return g
 
@@ -93,4 +95,4 @@ def haar(group: FiniteGroup) -> Law:
         raise TypeError(f"group must be a FiniteGroup, got {group!r}")
     if group.order > LISTING_LIMIT:
         return Law("Haar", group, ())
-    return Law("Haar", group, ((group.elements(), torch.full((group.order,), 1 / group.order, dtype=torch.float64)),))
+    return Law("Haar", group, ((group.elements(), uniform(group.order)),))

@@ -32,7 +32,7 @@ def unitarity_defect(representation: Representation) -> float:
     if not group.is_finite:
         elements = torch.cat([elements, group.exp(group.lie_algebra())])
     a = representation._matrix(elements)
-    return float((a @ a.mH - torch.eye(representation.dim, dtype=a.dtype)).abs().max())
+    return float((a @ a.mH - torch.eye(representation.dim, dtype=a.dtype, device="cpu")).abs().max())
 
 
 def require_unitary(name: str, representation: Representation) -> Representation:
@@ -173,16 +173,19 @@ class Reduction:
 
     def rest(self, w: Tensor) -> Tensor:
         """Return the entries of all W_k − B_kᵀ C_k B_{k−1}, one vector: what the network computes does not use them."""
-        pairs = zip(self._blocks(w), pairwise(self.frames))
+        pairs = zip(self._blocks(w), pairwise(self._frames(w)))
         parts = [W - Q.mT @ C @ P for (W, C), (P, Q) in pairs]
         return torch.cat([part.flatten(-2) for part in parts], dim=-1)
 
     def _blocks(self, w: Tensor) -> list[tuple[Tensor, Tensor]]:
         """Return (W_k, C_k) for every layer, the last vector as a matrix with one row."""
         *parts, last = check_tensor("w", w, (self._large.size,), inexact=True).split(self._large.sizes, dim=-1)
-        maps = [layer.matrix(part) for layer, part in zip(self._large.hidden, parts)]
-        blocks = [(W, Q @ W @ P.mT) for W, (P, Q) in zip(maps, pairwise(self.frames))]
-        return [*blocks, (last[..., None, :], (last @ self.frames[-1].mT)[..., None, :])]
+        maps, frames = [layer.matrix(part) for layer, part in zip(self._large.hidden, parts)], self._frames(w)
+        blocks = [(W, Q @ W @ P.mT) for W, (P, Q) in zip(maps, pairwise(frames))]
+        return [*blocks, (last[..., None, :], (last @ frames[-1].mT)[..., None, :])]
+
+    def _frames(self, w: Tensor) -> list[Tensor]:
+        return [frame.to(w) for frame in self.frames]
 
 
 def _check_representation(value: Representation) -> Representation:

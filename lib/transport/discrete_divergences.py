@@ -105,7 +105,7 @@ def wasserstein_potential(space: FiniteSpace, q: Tensor, p: Tensor) -> Tensor:
     a, b = _check_laws(space, q, p)
     if q.ndim != 1:
         raise ValueError(f"q and p must be one law each, shape ({space.size},), got {tuple(q.shape)}")
-    cost = space.distances.numpy()
+    cost = space.distances.cpu().numpy()
     multipliers = ot.emd(a[0], b[0], cost, numItermax=PIVOTS, log=True)[1]["v"]
     gamma = (cost - multipliers)[:, b[0] > 0].min(1)
     return torch.from_numpy(gamma - gamma.mean()).to(q)
@@ -121,7 +121,7 @@ def wasserstein_invariant(space: FiniteSpace, q: Tensor, p: Tensor) -> Tensor:
     sums = _orbit_sums(space)
 
     def value(a: np.ndarray, b: np.ndarray) -> float:
-        return invariant_program(limits, torch.from_numpy(a - b) @ sums)
+        return invariant_program(limits, torch.from_numpy(a - b).to(sums) @ sums)
 
     return _each(value, space, q, p)
 
@@ -132,7 +132,7 @@ def mmd(space: FiniteSpace, q: Tensor, p: Tensor, bandwidth: float = 1.0) -> Ten
     It is ``sqrt((q − p)ᵀ K (q − p))`` (Gretton et al. 2012). Arguments as in :func:`wasserstein`.
     """
     check_instance("space", space, FiniteSpace)
-    kernel = space.kernel(bandwidth).numpy()
+    kernel = space.kernel(bandwidth).cpu().numpy()
     return _each(lambda a, b: float(np.sqrt(max((a - b) @ kernel @ (a - b), 0.0))), space, q, p)
 
 
@@ -150,11 +150,11 @@ def mmd_invariant(space: FiniteSpace, q: Tensor, p: Tensor, bandwidth: float = 1
     from scipy.linalg import null_space
 
     check_instance("space", space, FiniteSpace)
-    values, vectors = np.linalg.eigh(space.kernel(bandwidth).numpy())
+    values, vectors = np.linalg.eigh(space.kernel(bandwidth).cpu().numpy())
     if values[0] < -1e-10 * values[-1]:
         raise ArithmeticError(f"the kernel is not positive semidefinite, its least eigenvalue is {values[0]:.2g}")
     features = vectors * np.sqrt(values.clip(0))
-    invariant = null_space((features[space.maps] - features).reshape(-1, space.size), rcond=1e-10)
+    invariant = null_space((features[space.maps.cpu()] - features).reshape(-1, space.size), rcond=1e-10)
     return _each(lambda a, b: float(np.linalg.norm(invariant.T @ (features.T @ (a - b)))), space, q, p)
 
 
@@ -192,7 +192,7 @@ def regularised(space: FiniteSpace, q: Tensor, p: Tensor, kind: str = "alpha2", 
     rows, columns = (
         coo_array((ones, (run * space.size + index, entry)), shape=(a.size, len(run))).tocsr() for index in (i, j)
     )
-    cost = lipschitz * space.distances.numpy()[i, j]
+    cost = lipschitz * space.distances.cpu().numpy()[i, j]
     sources, targets = a.ravel() > 0, b.ravel() > 0
     plan = cp.Variable(len(run), nonneg=True)
     eta, mass = columns[targets] @ plan, b.ravel()[targets]
@@ -217,9 +217,9 @@ def regularised_invariant(
     import cvxpy as cp
 
     _check_regularised(kind, lipschitz)
-    a, b = (law @ _orbit_sums(space).numpy() for law in _check_laws(space, q, p))
+    a, b = (law @ _orbit_sums(space).cpu().numpy() for law in _check_laws(space, q, p))
     gamma = cp.Variable((space.orbits, len(a)))
-    limits = lipschitz * _orbit_limits(space).amin(0).numpy()
+    limits = lipschitz * _orbit_limits(space).amin(0).cpu().numpy()
     i, j = np.nonzero(~np.eye(space.orbits, dtype=bool))
     constraints = [gamma[i] - gamma[j] <= limits[i, j, None]]
     if kind == "kl":

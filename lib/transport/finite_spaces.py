@@ -45,7 +45,8 @@ class FiniteSpace:
             raise ValueError(f"points must have shape (N, dim) with N ≥ 1, got {tuple(self.points.shape)}")
         if check_tensor("maps", self.maps, (None, size)).dtype != torch.int64:
             raise TypeError(f"maps must be of dtype torch.int64, got {self.maps.dtype}")
-        if self.maps.ndim != 2 or not torch.equal(self.maps.sort(-1).values, torch.arange(size).expand_as(self.maps)):
+        every = torch.arange(size, device=self.maps.device)
+        if self.maps.ndim != 2 or not torch.equal(self.maps.sort(-1).values, every.expand_as(self.maps)):
             raise ValueError(f"maps must hold permutations of {size} indices, shape (order, {size})")
         rows = {tuple(row) for row in self.maps.tolist()}
         if not rows or {tuple(row) for row in self.maps[:, self.maps].flatten(0, 1).tolist()} != rows:
@@ -93,7 +94,7 @@ class FiniteSpace:
     def distortion(self) -> float:
         """Return ``mean_σ max d(σx, σy) / d(x, y)``, by how much symmetrisation may raise a Lipschitz constant."""
         moved = self.distances[self.maps[:, :, None], self.maps[:, None, :]]
-        off = ~torch.eye(self.size, dtype=torch.bool)
+        off = ~torch.eye(self.size, dtype=torch.bool, device=self.distances.device)
         return float((moved[:, off] / self.distances[off]).amax(-1).mean()) if self.size > 1 else 1.0
 
     def kernel(self, bandwidth: float = 1.0) -> Tensor:
@@ -127,7 +128,7 @@ def orbit_closure(representation: Representation, starts: Tensor, metric: Tensor
         raise ValueError(f"starts must be real, of shape (m, {representation.dim}), got {tuple(starts.shape)}")
     elements = representation.group.unsqueeze(representation.group.elements())
     images = representation.apply(elements, starts).flatten(0, 1)
-    points = images[_nearest(images, images) == torch.arange(len(images))]
+    points = images[_nearest(images, images) == torch.arange(len(images), device=images.device)]
     maps = torch.stack([_nearest(moved, points) for moved in representation.apply(elements, points)])
     seen = points
     if metric is not None:
@@ -142,7 +143,7 @@ def _check_metric(distances: Tensor, size: int) -> None:
     """Raise unless distances are positive off the diagonal, symmetric, and obey the triangle inequality."""
     check_tensor("distances", distances, (size, size), inexact=True, real=True)
     slack = _TOLERANCE * float(distances.abs().max())
-    off = ~torch.eye(size, dtype=torch.bool)
+    off = ~torch.eye(size, dtype=torch.bool, device=distances.device)
     detour = (distances[:, :, None] + distances[None]).amin(1)
     fits = distances.ndim == 2 and bool((distances[off] > 0).all()) and float(distances.diagonal().abs().max()) <= slack
     if not fits or float((distances - distances.mT).abs().max()) > slack or bool((distances > detour + slack).any()):

@@ -229,7 +229,7 @@ class TurnedKernel:
         fit, grid = (torch.from_numpy(t).to(r) for t in (fit, self.s * (self.low + (nodes + 1) / scale)))
         first, *rest = (fit @ f @ fit.mT for f in self.harmonics(grid[:, None], grid))
         coupling = torch.stack([first, *rest, *rest])  # a cosine and a sine for every frequency but zero
-        frequency, values = self.order * torch.arange(1, len(rest) + 1).to(r), []
+        frequency, values = self.order * torch.arange(1, len(rest) + 1, device=r.device).to(r), []
         for some, angle in zip(*(t.split(max(1, 4 * _BLOCK // (len(w) * size))) for t in (r, theta)), strict=True):
             phase = frequency[:, None] * angle[:, None]
             wave = torch.cat([torch.ones_like(angle)[:, None], phase.cos(), phase.sin()], 1) * w

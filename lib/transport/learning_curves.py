@@ -45,10 +45,11 @@ def bootstrap(statistic: Callable[[Tensor], Tensor], seeds: int, resamples: int,
     check_callable("statistic", statistic)
     rng = seeded(seed)
     check_int("seeds", seeds, minimum=2)
-    draws = torch.randint(seeds, (check_int("resamples", resamples), seeds), generator=rng)
+    draws = torch.randint(seeds, (check_int("resamples", resamples), seeds), generator=rng, device="cpu")
     tail = float(norm.cdf(-math.sqrt(seeds / (seeds - 1)) * student.ppf(0.975, seeds - 1)))
-    low, high = statistic(draws).quantile(torch.tensor([tail, 1 - tail], dtype=torch.float64)).tolist()
-    return Interval(float(statistic(torch.arange(seeds)[None])[0]), low, high)
+    values = statistic(draws)
+    low, high = values.quantile(values.new_tensor([tail, 1 - tail])).tolist()
+    return Interval(float(statistic(torch.arange(seeds, device="cpu")[None])[0]), low, high)
 
 
 def paired_interval(a: Tensor, b: Tensor) -> Interval:
@@ -60,7 +61,7 @@ def paired_interval(a: Tensor, b: Tensor) -> Interval:
         Shapes that differ, or fewer than two seeds.
     """
     _check_pair(a, b)
-    low, high = ttest_rel(a.detach().double().numpy(), b.detach().double().numpy()).confidence_interval(0.95)
+    low, high = ttest_rel(*(t.detach().cpu().double().numpy() for t in (a, b))).confidence_interval(0.95)
     return Interval(float((a.double() - b.double()).mean()), float(low), float(high))
 
 
@@ -187,7 +188,7 @@ def equivalent_factor(plain: Curve, smart: Curve, levels: int = 9, resamples: in
     def log_factor(draws: Tensor) -> Tensor:
         a, b = plain.best(draws), smart.best(draws)
         low, high = torch.maximum(a[:, -1], b[:, -1]), torch.minimum(a[:, 0], b[:, 0])
-        grid = torch.linspace(0, 1, levels, dtype=torch.float64)
+        grid = torch.linspace(0, 1, levels, dtype=torch.float64, device=a.device)
         at = (low.log()[:, None] * (1 - grid) + high.log()[:, None] * grid).exp()
         inside = (plain.reach(a, at) - smart.reach(b, at)).mean(1)
         most, least = (math.log(x[-1] / y[0]) for x, y in ((x_plain, x_smart), (x_smart, x_plain)))
@@ -195,7 +196,7 @@ def equivalent_factor(plain: Curve, smart: Curve, levels: int = 9, resamples: in
         return torch.where(low < high, inside, bound)
 
     interval = bootstrap(log_factor, runs, resamples, seed)
-    a, b = (c.best(torch.arange(runs)[None])[0] for c in (plain, smart))
+    a, b = (c.best(torch.arange(runs, device="cpu")[None])[0] for c in (plain, smart))
     best, worst = float(torch.maximum(a[-1], b[-1])), float(torch.minimum(a[0], b[0]))
     value, low, high = (math.exp(v) for v in (interval.value, interval.low, interval.high))
     return Saving(value, low, high, best, worst, best < worst)
@@ -205,8 +206,9 @@ def factor_by_level(plain: Curve, smart: Curve, at: Sequence[float]) -> list[flo
     """Return the equivalent factor of the mean curves at given levels, NaN where one of them does not cover it."""
     check_instance("plain", plain, Curve)
     check_instance("smart", smart, Curve)
-    levels = torch.tensor([[check_float("at", q, minimum=1e-300) for q in at]], dtype=torch.float64)
-    every = torch.arange(plain.scores.shape[1])[None]
+    wanted = [[check_float("at", q, minimum=1e-300) for q in at]]
+    levels = torch.tensor(wanted, dtype=torch.float64, device=plain.scores.device)
+    every = torch.arange(plain.scores.shape[1], device="cpu")[None]
     a, b = plain.best(every), smart.best(every)
     factors = (plain.reach(a, levels) - smart.reach(b, levels)).exp()[0]
     inside = (levels[0] >= max(a[0, -1], b[0, -1])) & (levels[0] <= min(a[0, 0], b[0, 0]))

@@ -29,7 +29,7 @@ def squared_w2(a: Tensor, b: Tensor) -> Tensor:
     Returns
     -------
     Tensor
-        One value per pair, float64, on the CPU.
+        One value per pair, float64; solved on the CPU.
 
     Raises
     ------
@@ -37,7 +37,7 @@ def squared_w2(a: Tensor, b: Tensor) -> Tensor:
         No tensors, an empty cloud, other dimensions, batch axes that do not fit.
     """
     pairs, shape = _pairs(a, b)
-    return torch.tensor([_exact(x, y) for x, y in pairs], dtype=torch.float64).reshape(shape)
+    return torch.tensor([_exact(x, y) for x, y in pairs], dtype=torch.float64, device=a.device).reshape(shape)
 
 
 def rmd2(a: Tensor, b: Tensor) -> Tensor:
@@ -65,7 +65,7 @@ def projection_rmd2(particles: Tensor, projector: Tensor) -> Tensor:
         raise ValueError(f"projector must be an orthogonal projection, it misses P = Pᵀ = P² by {defect:.1e}")
     image = particles @ p.to(particles).mT
     gap = (particles - image).square().sum(-1).mean(-1)
-    return _relative(gap.double().cpu(), particles, image)
+    return _relative(gap.double(), particles, image)
 
 
 def sample_floor(
@@ -126,7 +126,7 @@ def _exact(x: np.ndarray, y: np.ndarray) -> float:
 
 
 def _relative(w: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    sizes = [t.double().square().sum(-1).mean(-1).cpu() for t in (a, b)]
+    sizes = [t.double().square().sum(-1).mean(-1) for t in (a, b)]
     scale = 2 * sizes[0] + 2 * sizes[1]
     return torch.where(scale > 0, w / scale.clamp(min=1e-300), 0.0)
 

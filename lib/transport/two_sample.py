@@ -63,7 +63,7 @@ def two_sample_test(
     x, y
         Samples, shapes ``(..., n, dim)`` and ``(..., m, dim)`` with the same leading axes: the runs.
     generator
-        Source of the permutations, on the device of the samples.
+        Source of the permutations.
     permutations
         Number of random permutations.
     statistic
@@ -156,7 +156,7 @@ def random_move(representation: Representation, identity: bool = False) -> Move:
     elements = group.elements()
     if not identity:
         neutral = group.index(group.identity())
-        elements = elements[torch.arange(group.order) != neutral]
+        elements = elements[torch.arange(group.order, device="cpu") != neutral]
 
     def move(points: Tensor, generator: torch.Generator) -> Tensor:
         shape = points.shape[: points.ndim - len(representation.shape)]

@@ -1,0 +1,163 @@
+"""Calls of lib.gans."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from lib.checks import seeded
+from lib.gans import (
+    known_pairs,
+    mixtures,
+    objectives,
+    pixel_games,
+    pixel_players,
+    planar_convolution,
+    plane_games,
+    plane_players,
+    settings,
+    state,
+    training,
+)
+from lib.symmetry.actions import planar, regular
+from lib.symmetry.groups import Cyclic
+from tests.calls import call, law, normal, numbers
+
+C4 = Cyclic(4)
+PLANE = planar(C4)
+
+
+@call(normal(2, 5), normal(2, 4), normal(2, 5, 3), normal(2, 5, 3))
+def rules_of_the_game(real_scores, fake_scores, real, fake):
+    out = [objectives.alpha_conjugate(real_scores, 3.0)]
+    for name in objectives.NAMES:
+        rule = objectives.objective(name)
+        out += [rule.value(real_scores, fake_scores), rule.generator_loss(real_scores, fake_scores)]
+        out.append(rule.discriminator_loss(lambda x: x.square().sum(-1), real, fake, seeded(0)))
+    for kind in objectives.PENALTIES:
+        out.append(objectives.gradient_penalty(lambda x: x.square().sum(-1), real, fake, kind, seeded(0)))
+    return out
+
+
+@call(normal(2, 5, 3), normal(2, 4, 3))
+def losses_without_a_player(x, y):
+    return (
+        objectives.mmd_loss(x, y),
+        objectives.sinkhorn_loss(x, y, 0.1, iterations=3),
+        objectives.squared_distance(x, y),
+    )
+
+
+MIXTURE, STUDENT = mixtures.gaussian_mixture(4), mixtures.student_mixture(4)
+
+
+@call(normal(2, 6, 4))
+def mixture(points):
+    out = [MIXTURE.coordinates(points), MIXTURE.sector(points)]
+    drawn = [m.sample((2, 3), seeded(0), points.dtype, points.device) for m in (MIXTURE, STUDENT)]
+    drawn.append(MIXTURE.reference((2, 8), seeded(0), points.dtype, points.device))
+    return out, drawn, mixtures.squash(points), mixtures.unsquash(points)
+
+
+@call(normal(2, 6, 4), double="shares are in double precision")
+def shares_of_sectors(points):
+    return MIXTURE.shares(points)
+
+
+PAIRS = (known_pairs.shifted_gaussians(), known_pairs.tilted_uniform(), known_pairs.two_bumps())
+
+
+@call(law(3, 5))
+def known_laws(u):
+    out = [[pair.quantiles[0](u), pair.quantiles[1](u), pair.ratio(u)] for pair in PAIRS]
+    return out, [[t.to(u) for t in (*pair.sample((4,), seeded(0)), *pair.nodes(4, u.device))] for pair in PAIRS]
+
+
+# --- players in the plane
+
+TIE = plane_players.tied(regular(C4), PLANE)
+GENERATOR = plane_players.make_generator("equivariant", PLANE, 2, seeded(0), width=4, dtype=torch.float64)
+JUDGE = plane_players.make_discriminator("plain", PLANE, 2, seeded(1), width=4, dtype=torch.float64)
+
+
+@call(*(p.detach() for p in (*GENERATOR.parameters, *JUDGE.parameters)), normal(2, 5, 8), normal(2, 3, TIE.count))
+def plane_networks(*tensors):
+    *weights, noise, free = tensors
+    split = len(GENERATOR.parameters)
+    g, d = GENERATOR.with_parameters(weights[:split]), JUDGE.with_parameters(weights[split:])
+    points = g(noise)
+    both = plane_players.Stack([d, d])(torch.cat([points, points]))
+    averaged = plane_players.Averaged(d, PLANE)(points)
+    gaps = plane_players.equivariance_residual(g, noise, plane_players.noise_representation(C4, 2), PLANE)
+    return points, both, averaged, gaps, TIE.expand(free[0])
+
+
+@call(normal(1, dtype=torch.float32))
+def game_in_the_plane(like):
+    how = plane_games.Settings(seeds=2, samples=(8,), iterations=2, batch=4, generator_width=4, discriminator_width=4)
+    players = ("equivariant", "averaged", True), ("plain", "plain")
+    pairings = [plane_games.Pairing(*kinds) for kinds in players]
+    games = plane_games.play(replace(how, objective="alpha"), pairings, mixtures.gaussian_mixture(), like.device)
+    out = [[game.data, game.snapshots, game.diverged, *game.generator.parameters] for game in games]
+    return out, [game.draw(3, seeded(0)) for game in games], [game.discriminator(game.data) for game in games]
+
+
+# --- players of small images
+
+TURNS = {"exact": pixel_players.Turns(C4, 4), "between": pixel_players.Turns(Cyclic(8), 4)}
+
+
+@call(normal(2, 3, 16).tanh(), numbers(4, 2, 3))
+def turned_pixels(images, which):
+    return [[t.all(images), t.each(images, which), t.defect(images)] for t in TURNS.values()]
+
+
+@call(normal(2, 6, 16).tanh(), numbers(2, 2, 6))
+def game_of_pixels(images, labels):
+    rows = [(images[0], labels[0]), (images[1, :5], labels[1, :5])]
+    data = pixel_games.pad_sets(rows, 2)
+    out = []
+    for kinds in (("equivariant", "invariant"), ("incomplete", "plain")):
+        game = pixel_games.Game(*kinds, width=6, latent=3, batch=4, iterations=2, augmented=True)
+        played = pixel_games.play(game, TURNS["exact"], data)
+        drawn = played.generator.sample(data.labels[0], 1)
+        out += [drawn, played.discriminator(drawn, data.labels[:, :6])]
+    return out, data.batch(3, seeded(0))
+
+
+# --- players of images
+
+
+@call(normal(2, 1, 6, 6), normal(2, 8, 6, 6), numbers(4, 2, 1))
+def planar_actions(images, features, g):
+    out = [planar_convolution.act_on_images(group, g[:, :1] % 2, images) for group in ("none", "p4", "p8")]
+    return (
+        out,
+        planar_convolution.act_on_features("p4", g, features),
+        planar_convolution.act_on_features("p8", g, features),
+    )
+
+
+@call(normal(2, 8, 6, 6))
+def pooled_features(features):
+    pooled = [planar_convolution.group_pool(features, "p4", how) for how in ("mean", "max")]
+    return pooled, planar_convolution.upsample(features), planar_convolution.downsample(features)
+
+
+def _settings(**changes):
+    small = {"latent": 3, "classes": 2, "generator_channels": 8, "discriminator_channels": 8, "batch": 4}
+    return settings.Settings(**small, iterations=1, samples=3, **changes)
+
+
+@call(normal(6, 1, 8, 8, dtype=torch.float32).tanh(), numbers(2, 6))
+def game_of_images(images, labels):
+    out = []
+    for how in (_settings(augmentation="p4"), _settings(pairing="incomplete/invariant", group="p8", objective="alpha")):
+        trained = training.train(how, images, labels, images.device, progress=False)
+        drawn = state.generate(trained.generator, labels, seeded(0)).to(images.device)
+        out += [drawn, trained.discriminator(drawn, labels)]
+    noise = trained.generator.draw(labels, seeded(0))
+    turned = trained.generator.turn(noise, labels[:, None])
+    acted = trained.generator.act(labels[:, None], images)
+    return out, trained.generator(turned), acted, state.to_uint8(images), settings.check_data(how, images, labels)

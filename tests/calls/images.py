@@ -1,0 +1,59 @@
+"""Calls of lib.images."""
+
+from __future__ import annotations
+
+import torch
+
+from lib.checks import seeded
+from lib.images import datasets, features, histology, metrics, sets
+from tests.calls import call, normal, numbers
+
+WIDE = "features and scores are computed in double precision"
+LITTLE = features.FeatureSettings(features=4, widths=(2, 3), epochs=1, batch=4)
+
+
+@call(numbers(2, 2, 5, 5).bool())
+def graphs(adjacency):
+    return datasets.connected(adjacency | adjacency.mT)
+
+
+@call(torch.tensor([[0.5, 0.0], [-0.5, 0.5], [-0.5, -0.5]], dtype=torch.float64))
+def polygons(corners):
+    return datasets.polygon_coverage(corners, 4)
+
+
+@call(numbers(256, 3, 9, 9))
+def patches(image):
+    return histology.block_mean(image, 2), histology.cut_patches(image, 3, 2)
+
+
+@call(normal(4, 2, 8, 8).tanh(), torch.tensor([0.0, 90.0, 30.0, 180.0], dtype=torch.float64))
+def turned_images(images, degrees):
+    return sets.rotate_images(images, degrees), sets.darkest_side(images), sets.check_images("images", images)
+
+
+@call(normal(4, 2, 8, 8).tanh(), double="looks are compared in double precision")
+def looks(images):
+    return sets.appearance(images)
+
+
+@call(normal(12, 4), normal(10, 4), double=WIDE)
+def scores_of_features(x, y):
+    law_of_x = metrics.moments(x)
+    out = [law_of_x, metrics.gaussian_frechet(law_of_x, metrics.moments(y)), metrics.frechet_distance(x, y)]
+    out += [metrics.frechet_floor(x, 4, 2, seeded(0)), metrics.frechet_bias(law_of_x, 10)]
+    return out, metrics.coverage(x, y, 2)
+
+
+@call(numbers(3, 2, 7), double="shares of integer labels are in double precision")
+def spread_of_labels(labels):
+    return metrics.spread(labels, 3)
+
+
+@call(normal(12, 1, 8, 8).tanh(), numbers(3, 12), normal(12, 1, 8, 8).tanh(), double=WIDE)
+def trained_classifier(images, classes, fake):
+    data = sets.LabelledImages(images, classes)
+    classifier = features.train_classifier(data, data, LITTLE)
+    network, seen = classifier.network, classifier.predict(fake)
+    out = [network(images.float()), network.features(images.float()), classifier.features(fake), classifier(fake), seen]
+    return out, classifier.centre, metrics.score_images(classifier, images, fake, 2)

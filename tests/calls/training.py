@@ -1,0 +1,345 @@
+"""Calls of lib.training."""
+
+from __future__ import annotations
+
+import torch
+
+from lib.checks import seeded
+from lib.symmetry.actions import natural, planar, regular, trivial
+from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
+from lib.symmetry.haar import projection
+from lib.symmetry.representations import Hom
+from lib.training import (
+    augmented_descent,
+    discovery,
+    ensemble_metrics,
+    ensemble_training,
+    ensembles,
+    finite_volumes,
+    free_energy,
+    gradient_flow,
+    linear_networks,
+    log_loss_descent,
+    margins,
+    mean_field,
+    mean_field_descent,
+    networks,
+    optimality,
+    risks,
+    sampling_laws,
+    steerable,
+)
+from tests.calls import call, law, normal, numbers
+
+C4, D3 = Cyclic(4), Dihedral(3)
+SEPARABLE = normal(6, 6) + 3 * torch.eye(6, dtype=torch.float64)[0]
+LABELS = torch.ones(6, dtype=torch.float64)
+SOLVED = "the solver works in double precision"
+
+# --- linear networks
+
+
+LINEAR = {
+    "dense": linear_networks.fully_connected(6, 3, 2),
+    "diagonal": linear_networks.diagonal(6, 3),
+    "convolution": linear_networks.group_convolution(D3, 3),
+    "steerable": steerable.steerable_network([regular(D3), regular(D3)]),
+}
+
+
+@call(*(normal(2, network.size) for network in LINEAR.values()), normal(2, 6))
+def linear_network(*tensors):
+    *weights, v = tensors
+    out = []
+    for network, w in zip(LINEAR.values(), weights, strict=True):
+        beta, product = network.vjp(w)
+        out += [beta, product(v), network.predictor(w), network.jacobian(w), network.hessian(w, v)]
+    return out
+
+
+REDUCTION = steerable.Reduction(LINEAR["steerable"])
+MAPS = projection(Hom(regular(D3), regular(D3))).basis().unflatten(-1, (6, 6))
+
+
+@call(normal(2, LINEAR["steerable"].size), MAPS, normal(2, len(MAPS)))
+def steerable_layers(w, maps, coefficients):
+    layer = steerable.SteerableLayer(regular(D3), regular(D3), maps)
+    return REDUCTION.parameters(w), REDUCTION.rest(w), layer.matrix(coefficients)
+
+
+@call(SEPARABLE, LABELS, 0.5 * normal(LINEAR["diagonal"].size).abs() + 0.2, double=SOLVED)
+def gradient_flow_of_a_network(features, labels, start):
+    how = gradient_flow.Integration(cap=100.0, efolds=5.0)
+    return gradient_flow.train(LINEAR["diagonal"], features, labels, start, how)
+
+
+@call(SEPARABLE, LABELS, double=SOLVED)
+def largest_margins(features, labels):
+    found = margins.max_margin(features, labels)
+    invariant = margins.invariant_max_margin(features + 4, labels, regular(D3))
+    shown = [
+        margins.separability(features, labels),
+        margins.separability(torch.stack([features[0], -features[0]]), labels[:2]),
+    ]
+    return found, found.direction, found.margin, found.support, invariant, shown
+
+
+@call(normal(3, 4), normal(3, 4))
+def angles(a, b):
+    return margins.angle(a, b), margins.one_minus_cosine(a, b)
+
+
+NORMS = [
+    optimality.Norm(basis, p)
+    for basis, p in (
+        (optimality.coordinates(6), 1.0),
+        (optimality.frequencies(6), 2 / 3),
+        (optimality.irreducibles(D3), 1.0),
+    )
+]
+
+
+@call(SEPARABLE, LABELS, LABELS / 6, SEPARABLE.mean(0), double=SOLVED)
+def optimality_conditions(features, labels, multipliers, beta):
+    out = []
+    for norm in NORMS:
+        out += [norm(beta), norm.target(beta), norm.image(features, beta), norm.slope(beta)]
+        out += [norm.dual(beta)] if norm.p >= 1 else []
+        out.append(optimality.form_p(norm, beta, features, labels, multipliers))
+        out.append(optimality.form_a(norm, beta, features, labels, 10.0))
+    out.append(optimality.duality_gap(NORMS[0], beta, features, labels, multipliers))
+    out.append(optimality.separation(NORMS[0], NORMS[2], beta))
+    return out, optimality.random_feasible(features, labels, 3, seeded(0))
+
+
+@call(normal(2, 4, 3), 5 * normal(2, 3).abs() + 1, torch.tensor([-torch.inf, 2.0, 3.0], dtype=torch.float64))
+def descent_on_the_log_loss(points, start, marks):
+    w, positive = start.clone().requires_grad_(True), points.abs()
+    loss = lambda: log_loss_descent.log_exponential_loss((positive @ w[..., None])[..., 0])  # noqa: E731
+    return log_loss_descent.descend([w], loss, marks, lambda: w / w.norm(dim=-1, keepdim=True))
+
+
+# --- networks of layers that can be projected, and their descent
+
+GRAPHS = networks.graph_network(4, 2, 2, 2)
+IMAGES = networks.classifier_network("translations", 4, 2, 3)
+MASKS = networks.mask_network(4, (2,), 2)
+TASKS = (
+    (GRAPHS, numbers(2, 4, 1, 16).double(), numbers(2, 4)),
+    (IMAGES, law(4, 1, 16), numbers(3, 4)),
+    (MASKS, law(4, 1, 16), numbers(2, 4, 2, 16).double()),
+)
+STARTS = [network.start(2, dtype=torch.float64) for network, _, _ in TASKS]
+
+
+@call(*(t for _, x, y in TASKS for t in (x, y)), *(w for start in STARTS for w in start))
+def projected_networks(*tensors):
+    out, weights = [], list(tensors[6:])
+    for k, (network, _, _) in enumerate(TASKS):
+        x, y = tensors[2 * k : 2 * k + 2]
+        start = [weights.pop(0) for _ in network.layers]
+        networks.check_inputs(network, x, y)
+        network.check_parameters("start", start)
+        dense = network.embed(start)
+        out += [network(start, x[None]), network(dense, x[None]), network.losses(dense, x[None], y[None])]
+        moved = [w + 0.1 for w in dense]
+        out += [network.project(moved), network.off(moved), network.coordinates(dense), network.off(dense)]
+        out += [layer.reduced_norm(w) for layer, w in zip(network.layers, start, strict=True)]
+    return out, networks.uneven(tensors[0])
+
+
+STRATEGIES = [
+    augmented_descent.NOMINAL,
+    augmented_descent.EQUIVARIANT,
+    augmented_descent.augmented(sampling_laws.haar(C4)),
+    augmented_descent.augmented(sampling_laws.haar(C4), 8),
+    augmented_descent.augmented(sampling_laws.haar(C4), 2),
+]
+
+
+@call(*TASKS[2][1:], *STARTS[2], double="distances and risks are kept in double precision", cpu="kept on the CPU")
+def augmented_training(x, y, *start):
+    task = augmented_descent.Task(MASKS, x, y, 2)
+    histories = [augmented_descent.train(task, start, how, epochs=2, rate=0.1) for how in STRATEGIES]
+    return [[h.moved, h.off, h.risk, h.distance, h.drift] for h in histories]
+
+
+@call(*TASKS[2][1:], *STARTS[2])
+def gradient_of_augmentation(x, y, *start):
+    task = augmented_descent.Task(MASKS, x, y, 2)
+    pieces = augmented_descent.views(task, STRATEGIES[4], augmented_descent.run_generators([0, 1], 0), 4)
+    return augmented_descent.gradient(task, start, pieces), task.to(x.dtype, x.device).inputs
+
+
+@call(*TASKS[2][1:], C4.elements())
+def moved_data(x, y, g):
+    return augmented_descent.transformed(augmented_descent.Task(MASKS, x, y, 2), g)
+
+
+LAW = sampling_laws.haar(C4)
+
+
+@call(C4.elements(), law(4), normal(3, 2))
+def law_of_products(elements, weights, x):
+    product = sampling_laws.Law("twice", C4, ((elements, weights), (elements, weights)))
+    out = [product.listed(), product.sample(5, seeded(0)), product.average(planar(C4), x)]
+    return out, LAW.average(planar(C4), x)
+
+
+@call(normal(1))
+def starts_on_a_device(like):
+    out = [network.start(2, seeded(0), device=like.device).to(like) for network in LINEAR.values()]
+    out += [w for network, _, _ in TASKS for w in network.start(2, dtype=like.dtype, device=like.device)]
+    laws = [("symmetric", "small"), ("asymmetric", "unit")]
+    return out, [ensembles.draw_members(NETWORK, 2, 0, *how, dtype=like.dtype, device=like.device) for how in laws]
+
+
+# --- explicit risks
+
+SMALL = risks.SmallNetwork([planar(C4), regular(C4), trivial(C4)])
+
+
+@call(normal(3, 2), normal(3, 1), normal(2, SMALL.layers.dim), law(4))
+def explicit_risks(x, y, parameters, weights):
+    risk = risks.Risks(SMALL, x, y)
+    out = [risk.nominal(parameters), risk.equivariant(parameters), risk.outside(parameters)]
+    out += [risk.augmented(parameters), risk.augmented(parameters, weights)]
+    end = risks.descend(risk.augmented, parameters, 0.1, 2, risk.nominal)
+    return out, risks.gradient(risk.augmented, parameters), end
+
+
+@call(normal(3, 2), normal(3, 1), normal(2, SMALL.layers.dim), plain="forward derivatives crash on such tensors")
+def curvature(x, y, parameters):
+    return risks.hessian(risks.Risks(SMALL, x, y).augmented, parameters)
+
+
+# --- ensembles
+
+NETWORK = ensembles.Network(4, 2, 3)
+MEMBERS = ensembles.draw_members(NETWORK, 4, dtype=torch.float64)
+PLAN = ensemble_training.Plan(epochs=1, batch=3)
+
+
+@call(*MEMBERS, normal(5, 4, 4))
+def ensemble(*tensors):
+    members, images = tensors[:-1], tensors[-1]
+    table = ensembles.rotate_images(images, 8)
+    out = [NETWORK.outputs(members, images[None]), NETWORK.unfused_outputs(members, images[None])]
+    out += [NETWORK.orbit(members), ensembles.choose(members, 1), ensembles.join([members, members])]
+    return out, table, ensembles.orbit_logits(NETWORK, members, table, 3), NETWORK.check_members(members)
+
+
+@call(normal(4, 6, 4, 4), numbers(3, 6))
+def ensemble_descent(table, labels):
+    course = ensemble_training.Course(table, labels)
+    members = ensemble_training.train_ensemble(NETWORK, PLAN, course, 3, block=2)
+    later = ensemble_training.train_epoch(NETWORK, members, course, PLAN, 2)
+    slopes = ensemble_training.loss_gradient(NETWORK, members, table[:1, :], labels)
+    ensemble_training.check_memory(NETWORK, PLAN, 2, 2**31, table)
+    return members, later, slopes
+
+
+METRICS = (
+    ensemble_metrics.squared_residual,
+    ensemble_metrics.residual,
+    ensemble_metrics.agreement,
+    ensemble_metrics.divergence,
+)
+
+
+@call(normal(12, 4, 5, 3), numbers(3, 5))
+def ensemble_scores(logits, labels):
+    out = [metric(logits) for metric in METRICS]
+    out += [ensemble_metrics.accuracy(logits, labels), ensemble_metrics.block_means(logits, 3)]
+    out += [ensemble_metrics.bootstrap(logits, METRICS[0], 5), ensemble_metrics.expected_residual(logits)]
+    out += [ensemble_metrics.offset_interval(logits), ensemble_metrics.separation(logits[:6], logits[6:], 30)]
+    return [*out, ensemble_metrics.curves(logits, [1, 2, 4], 3, METRICS[0])]
+
+
+@call(normal(3, 3).abs(), double="slopes are computed in double precision")
+def slopes_of_curves(curve):
+    return ensemble_metrics.slope(curve, [1, 2, 4]), ensemble_metrics.slope_interval(curve, [1, 2, 4])
+
+
+# --- mean-field networks
+
+S2 = Symmetric(2)
+UNITS = {
+    "layer": mean_field.Layer(natural(S2), natural(S2), "tanh"),
+    "plain": mean_field.Unit(lambda x, z: (x * z).sum(-1, keepdim=True).tanh(), natural(S2), trivial(S2), natural(S2)),
+}
+
+
+@call(normal(2, 3, 4), normal(2, 3, 2), normal(5, 2), normal(2, 5, 2), normal(2, 5, 1), law(5))
+def particles(z, w, x, y, v, weights):
+    out = []
+    for unit, points, targets in ((UNITS["layer"], z, y), (UNITS["plain"], w, v)):
+        moved = unit.to(points)
+        out += [moved.network(x, points), moved(x[:3], points[0]), moved.check_particles("z", points)]
+        for scheme in mean_field.SCHEMES:
+            out.append(mean_field.intrinsic_derivative(unit, scheme, points, x, targets, weights))
+            out.append(mean_field.risk(unit, scheme, points, x, targets))
+        out += [mean_field.symmetrise(points, unit.parameters), mean_field.project(points, unit.parameters)]
+    return out
+
+
+DESCENT = mean_field_descent.Descent(rate=1.0, time=1.0, temperature=1e-3)
+
+
+@call(normal(2, 2, 4, 4), normal(3, 4), normal(5, 2), normal(2, 5, 2), law(5), torch.eye(4, dtype=torch.float64))
+def particle_descent(start, teacher, x, y, weights, projector):
+    unit, out = UNITS["layer"], []
+    drawn = mean_field_descent.TeacherData(unit, [teacher, teacher], batch=3)
+    fixed = mean_field_descent.FixedData(unit, x, y, weights)
+    for scheme, data, noise in (("DA-sampled", drawn, "plain"), ("EA", fixed, "plain"), ("DA", drawn, "images")):
+        how = {"noise": noise, "frames": 1, "projected": [False, True], "projector": projector}
+        trained = mean_field_descent.train(unit, scheme, start, data, DESCENT, [0, 1], **how)
+        out += [trained.particles, trained.end]
+    return out, drawn.targets(x), fixed.draw(seeded(0), 2, start), fixed.targets(x), drawn.draw(seeded(0), 2, start)
+
+
+def _energy(x, y, weights):
+    x, y, w = (t.double() for t in (x, y, weights))
+    grid = torch.linspace(-3, 3, 21, dtype=x.dtype, device=x.device)
+    return free_energy.FreeEnergy(lambda x, z: torch.tanh(x * z), x, y, w / w.sum(), grid, 0.1, 0.1)
+
+
+DOUBLE_ONLY = "a free energy takes double precision only"
+
+
+@call(normal(3), normal(3), law(3), law(2, 21), normal(2, 30), double=DOUBLE_ONLY)
+def energy(x, y, weights, laws, clouds):
+    F = _energy(x, y, weights)
+    p, cloud = laws.double() / laws.double().sum(-1, keepdim=True), clouds.double()
+    r = F.residual(p)
+    out = [r, F.potential(r), F.energy(p), F.entropy(p), F.change(p[0], p[1]), F.gibbs(r), F.lower_bound(r)]
+    return out, F.minimiser(), F.cloud_residual(cloud), F.cloud_energy(cloud), F.check_law("p", p)
+
+
+@call(normal(3), normal(3), law(3), law(21), double=DOUBLE_ONLY)
+def finite_volume_flow(x, y, weights, start):
+    p = start.double() / start.double().sum()
+    return finite_volumes.flow(_energy(x, y, weights), p, steps=3)
+
+
+# --- growing subspaces
+
+
+@call(normal(2, 3, 4), normal(5, 2), normal(2, 5, 2), law(5), normal(2, 4, 4))
+def units(z, x, y, weights, teacher):
+    out = [discovery.outputs(z, x, discovery.ERF), discovery.velocity(z, x, y, weights=weights)]
+    return out, discovery.population_velocity(z, teacher, 2, 1.0)
+
+
+GROWTH = discovery.Growth(particles=4, steps=3, threshold=1e-3)
+
+
+@call(torch.zeros(2, 0, 4, dtype=torch.float64), normal(2, 4, 4), torch.eye(4, dtype=torch.float64))
+def discovered(basis, teacher, target):
+    move = lambda z: discovery.population_velocity(z, teacher, 2, 1.0)  # noqa: E731
+    found = discovery.discover(move, basis, GROWTH, seeded(0))
+    P = torch.diag_embed(torch.ones_like(teacher[:, 0]))
+    z = discovery.train_inside(move, P, GROWTH, seeded(0))
+    half = P * (target.diagonal().cumsum(-1) < 3)
+    out = [discovery.escaped(z, half), discovery.coherence(z, half), found.angles(target), found.stopped(10.0)]
+    return found.projection, found.dimensions, found.escapes, out, z

@@ -1,0 +1,165 @@
+"""Calls of lib.transport."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from lib.checks import seeded
+from lib.symmetry.actions import natural, pixels, planar
+from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
+from lib.transport import (
+    discrete_divergences,
+    divergences,
+    finite_spaces,
+    invariance,
+    kernels,
+    learning_curves,
+    particle_distances,
+    quotient,
+    two_sample,
+)
+from tests.calls import call, law, normal
+
+PLANE = planar(Cyclic(4))
+PLANAR = {action.name: action for action in (quotient.turns(4), quotient.linear(PLANE), quotient.no_group(2))}
+TURNS, RADIAL, LATTICE = quotient.turns(4), quotient.radial(2), quotient.lattice(2, 2)
+ACTIONS = (
+    *PLANAR.values(),
+    RADIAL,
+    LATTICE,
+    quotient.lattice(3, 1),
+    quotient.no_group(1),
+    quotient.no_group(2, periodic=True),
+    quotient.linear(natural(Symmetric(3))),
+    quotient.phase(2),
+    quotient.moduli(1),
+    quotient.moduli(2),
+    quotient.pairs_in_space(),
+)
+
+
+@call(*(normal(2, 3, action.dim) for action in ACTIONS), *(normal(2, 4, action.dim) for action in ACTIONS))
+def orbit_distances(*points):
+    k = len(ACTIONS)
+    pairs = list(zip(ACTIONS, points[:k], points[k:], strict=True))
+    costs = [quotient.quotient_cost(x, y, action) for action, x, y in pairs]
+    return costs, [w for action, x, y in pairs for w in (divergences.w1_batch(x, y[:, :3], action),)]
+
+
+@call(normal(5, 2), normal(4, 2), law(5), law(4))
+def wasserstein(x, y, a, b):
+    values = [divergences.w1(x, y, TURNS), divergences.w1(x, y, RADIAL, a, b), divergences.w1_symmetrised(x, y, TURNS)]
+    divergences.check_samples(x, y, TURNS)
+    return values
+
+
+@call(normal(3, 2), normal(2, 2))
+def invariant_potentials(x, y):
+    return divergences.w1_invariant_program(x, y, TURNS)
+
+
+@call(normal(2, 4, 2), normal(2, 3, 2))
+def regularised(x, y):
+    one = divergences.regularised_divergence(x[0], y[0], TURNS, "kl")
+    return one, divergences.regularised_batch(x, y, TURNS, "alpha2", 2.0)
+
+
+@call(normal(3, 2, 2), normal(5, 2))
+def measured_isometries(matrices, points):
+    nearest = quotient.nearest_image(TURNS.images, 4)
+    return quotient.isometry_defect(matrices), quotient.polar(points), nearest(points, points)
+
+
+@call(normal(2, 6, 2), normal(2, 5, 2))
+def kernel_distances(x, y):
+    actions = (TURNS, quotient.turns(64), RADIAL, LATTICE, quotient.linear(PLANE))
+    many = [kernels.mmd_squared(x, y, action, 0.7) for action in actions]
+    return many, [kernels.orbit_kernel(x, y, action, 0.7) for action in actions]
+
+
+@call(normal(2, 40, 2), normal(40, 2))
+def kernel_moments(points, sample):
+    reach = kernels.kernel_reach(sample, TURNS, 1.0)
+    return kernels.mmd_squared(points, points + 0.1, RADIAL, 2.0), reach.a, reach.mean
+
+
+@call(normal(3, 6).abs(), normal(3, 6), law(6))
+def turned_kernel(r, theta, w):
+    average = kernels.TurnedKernel(math.inf, 1.0, 0.0, 10.0)
+    return average(r, r.flip(-1), theta), list(average.harmonics(r, r)), average.quadratic_form(r, theta, w)
+
+
+STARTS = normal(2, 2)
+STRETCH = torch.tensor([[1.0, 0.0], [0.0, 2.0]], dtype=torch.float64)
+
+
+@call(STARTS, STRETCH, law(3, 8), law(3, 8))
+def finite_space(starts, metric, q, p):
+    space = finite_spaces.orbit_closure(PLANE, starts, metric)
+    function = space.symmetrise_function(q.log())
+    return [
+        space,
+        space.labels,
+        space.symmetrise_law(q),
+        space.check_law("p", p),
+        function,
+        space.isometry_defect(),
+        space.distortion(),
+        space.kernel(),
+    ]
+
+
+@call(STARTS, law(2, 8), law(2, 8))
+def discrete(starts, q, p):
+    space = finite_spaces.orbit_closure(PLANE, starts)
+    every = [discrete_divergences.divergence(family, space, q, p) for family in discrete_divergences.FAMILIES]
+    less = [discrete_divergences.invariant_divergence(family, space, q, p) for family in discrete_divergences.FAMILIES]
+    return every, less, discrete_divergences.wasserstein_potential(space, q[0], p[0])
+
+
+@call(normal(2, 8, 2), double="statistics of tests are computed in double precision")
+def orbit_test(points):
+    return invariance.orbit_test(points, PLANE, seeded(0), draws=19)
+
+
+@call(normal(2, 8, 2), normal(2, 6, 2), double="kernels of tests are computed in double precision")
+def two_samples(x, y):
+    generator, move = seeded(0), two_sample.random_move(PLANE)
+    first = two_sample.two_sample_test(x, y, generator, permutations=19)
+    second = two_sample.invariance_test(x, move, generator, permutations=19, statistic="energy")
+    return first, second, first.rejected(), move(x, generator)
+
+
+@call(normal(6), normal(6))
+def intervals(a, b):
+    return learning_curves.paired_interval(a, b), learning_curves.median_gap(a, b, resamples=50)
+
+
+@call(torch.tensor([10.0, 20.0, 40.0], dtype=torch.float64), normal(3, 4).abs(), 0.8 * normal(3, 4).abs())
+def savings(amounts, plain, smart):
+    curves = learning_curves.Curve(amounts, plain), learning_curves.Curve(amounts, smart)
+    return learning_curves.equivalent_factor(*curves, resamples=50), learning_curves.factor_by_level(
+        *curves, [0.3, 1.0]
+    )
+
+
+@call(
+    normal(2, 5, 3),
+    normal(2, 4, 3),
+    torch.diag(torch.tensor([1.0, 1.0, 0.0], dtype=torch.float64)),
+    double="values are float64, as it says",
+)
+def particles(a, b, projector):
+    closed = particle_distances.projection_rmd2(a, projector)
+    floor = particle_distances.sample_floor(lambda n, _: a[0, :n], [2, 3], 2, seeded(0), lambda points: -points)
+    return particle_distances.squared_w2(a, b), particle_distances.rmd2(a, b), closed, floor
+
+
+IMAGES = quotient.linear(pixels(Dihedral(4), 3))
+
+
+@call(normal(4, 9))
+def images_of_points(x):
+    return IMAGES.images(x), IMAGES.plain_distance(x, x), IMAGES.check_points("x", x), quotient.check_pair(x, x)
