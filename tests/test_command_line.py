@@ -15,13 +15,11 @@ from lib.page.command_line import clear_errors, use_threads
 COMMANDS = {
     "sample_complexity_at_scale": (["--share", "-1"], "share"),
     "norm_trajectories": (["--runs", "0"], "runs"),
-    "augmentation_vs_equivariance": (["--panel", "perm", "--runs", "0"], "runs"),
     "gans_at_scale": (["--data", "digits", "--size", "9"], "size"),
     "ensembles_at_scale": (["--case", "plus", "--members", "0"], "members"),
     "implicit_bias_grid": (["--part", "classical", "--seeds", "0"], "seeds"),
     "gans_on_images_grid": (["--limit", "0"], "limit"),
     "mean_field_dynamics": (["--particles", "5", "--seeds", "1"], "seeds"),
-    "weak_links": (["--pieces", "nope"], "pieces"),
 }
 
 
@@ -58,8 +56,6 @@ def test_commands_refuse_bad_values(name: str, tmp_path: Path, capsys: pytest.Ca
 @pytest.mark.parametrize(
     ("name", "arguments", "culprit"),
     [
-        ("augmentation_vs_equivariance", ["--panel", "perm", "--device", "abacus"], "device must name a device"),
-        ("augmentation_vs_equivariance", ["--panel", "perm", "--noise-batches", "0"], "batches must be at least 1"),
         ("gans_at_scale", ["--data", "digits", "--size", "8", "--device", "abacus"], "device must name a device"),
         ("ensembles_at_scale", ["--case", "plus", "--test", "0"], "test must be at least 1"),
         ("norm_trajectories", ["--threads", "1000000000000"], "threads must be between 1 and 4096"),
@@ -80,7 +76,6 @@ def test_commands_name_what_is_wrong(
         ("ensembles_at_scale", ["--case", "plus"]),
         ("implicit_bias_grid", ["--part", "large_group"]),
         ("gans_on_images_grid", []),
-        ("weak_links", []),
     ],
 )
 def test_long_runs_need_a_folder_first(

@@ -1,16 +1,13 @@
 """Chapter *Structure-preserving GANs*: the contest of pairings, the laws of generators, and why one pairing ties."""
 
-import json
 import math
-from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 from scipy.stats import ttest_1samp
 
 from lib.experiments import weak_links as chapter
-from lib.experiments.weak_links import PLAIN, SMART, Contest, Piece, Scores, contest
+from lib.experiments.weak_links import PLAIN, SMART, Contest, contest
 from lib.experiments.weak_links_laws import discriminator_residual, law_test
 from lib.experiments.weak_links_mechanism import gradient_gap, invisible_share
 from lib.gans.mixtures import Mixture, gaussian_mixture, student_mixture
@@ -125,47 +122,6 @@ def test_what_is_invisible(played: Contest) -> None:
     assert float(shares["equivariant/averaged"].max()) < 1e-10
     assert float(shares["equivariant/plain"].min()) > 0.1
     assert float(shares["equivariant/plain"].max()) <= 1
-
-
-# --- stored grid ---
-
-
-def test_the_grid_is_stored_and_resumed(tmp_path: Path) -> None:
-    small = Settings(seeds=2, samples=(20,), iterations=5, batch=10, generator_width=8, discriminator_width=8)
-    pieces = chapter.grid(small, 60)
-    assert {"gaussian_width", "gaussian_parameters", "student_width", "student_parameters"} <= set(pieces)
-    piece, path = pieces["gaussian_skewed"], tmp_path / "piece.json"
-    chapter.run_piece(piece, path)
-    before = path.read_bytes()
-    scores = chapter.load(path)
-    assert isinstance(scores, Scores)
-    assert scores.parameters["equivariant/plain"] == [40, 105]
-    assert scores.gap(PLAIN, 20).low <= scores.gap(PLAIN, 20).high
-    assert set(json.loads(before)["circumstances"]) >= {"commit", "device", "date"}
-    chapter.run_piece(piece, path)
-    assert path.read_bytes() == before
-    with pytest.raises(ValueError, match="other settings"):
-        chapter.run_piece(Piece(piece.law, piece.weights, replace(small, iterations=6)), path)
-
-
-def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    call = [
-        "--out",
-        str(tmp_path),
-        "--pieces",
-        "gaussian_width",
-        "--seeds",
-        "2",
-        "--samples",
-        "20",
-        "--iterations",
-        "2",
-    ]
-    chapter.main([*call, "--points", "60"])
-    assert (tmp_path / "weak_links_gaussian_width.json").exists()
-    with pytest.raises(SystemExit):
-        chapter.main(["--out", str(tmp_path), "--pieces", "nothing"])
-    assert "error: pieces must be one of" in capsys.readouterr().err
 
 
 def test_bad_input(played: Contest) -> None:

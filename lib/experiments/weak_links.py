@@ -2,30 +2,22 @@
 
 :func:`contest` plays all pairings on one law and scores them; a :class:`Scores` compares two pairings seed by seed.
 :mod:`lib.experiments.weak_links_laws` tests the laws of the generators (G2), and
-:mod:`lib.experiments.weak_links_mechanism` explains the pairing that ties. Run as a module, this one plays a larger
-grid and keeps it in files, piece by piece: ``python -m lib.experiments.weak_links --out data/results/gans``.
+:mod:`lib.experiments.weak_links_mechanism` explains the pairing that ties.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from scipy.stats import t as student_t
 from torch import Tensor
 
 from lib.checks import check_choice, check_float, check_int
-from lib.gans.mixtures import Mixture, gaussian_mixture, squash, student_mixture
+from lib.gans.mixtures import Mixture, squash
 from lib.gans.objectives import gaussian_kernel, mmd_loss
-from lib.gans.plane_games import MATCHED, Game, Pairing, Settings, play
-from lib.page.command_line import clear_errors
-from lib.page.stored import circumstances, open_folder, write_whole
+from lib.gans.plane_games import Game, Pairing, Settings, play
 from lib.transport.divergences import w1
 from lib.transport.quotient import linear, no_group
 from lib.transport.two_sample import random_move
@@ -51,7 +43,7 @@ class Interval:
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """What the runs of several pairings have come to; all fields can be stored as JSON.
+    """What the runs of several pairings have come to.
 
     Attributes
     ----------
@@ -202,107 +194,3 @@ def _score(drawn: Tensor, truth: Tensor, target: Mixture) -> dict[str, Tensor]:
         scores["mmd"][good] = mmd_loss(x, y, gaussian_kernel(BANDWIDTHS)).clamp_min(0).sqrt()
     scores["smallest_share"][good] = target.shares(x).amin(-1)
     return scores
-
-
-@dataclass(frozen=True)
-class Piece:
-    """One part of the stored grid: which law with which weights, how it is played, how many points are scored."""
-
-    law: str
-    weights: tuple[float, ...]
-    settings: Settings
-    points: int = 500
-
-    @property
-    def target(self) -> Mixture:
-        """The law."""
-        return {"gaussian": gaussian_mixture, "student": student_mixture}[self.law](weights=self.weights)
-
-
-def grid(settings: Settings, points: int = 500) -> dict[str, Piece]:
-    """Return the pieces of the larger grid: two laws × two matchings, a law without symmetry, and raw heavy tails.
-
-    Parameters
-    ----------
-    settings
-        Seeds, numbers of training points, iterations and all else that the pieces share.
-    points
-        Generated points of each run that are scored.
-    """
-    fair, skewed = (0.25,) * 4, SKEWED
-    pieces = {}
-    for law in ("gaussian", "student"):
-        ready = replace(settings, squashed=law == "student")
-        for matched in MATCHED:
-            pieces[f"{law}_{matched}"] = Piece(law, fair, replace(ready, matched=matched), points)
-        pieces[f"{law}_skewed"] = Piece(law, skewed, ready, points)
-    pieces["student_raw"] = Piece("student", fair, replace(settings, squashed=False), points)
-    return pieces
-
-
-def run_piece(piece: Piece, path: Path) -> Path:
-    """Play one piece and store its scores as JSON, with settings and provenance; a finished piece is kept.
-
-    Raises
-    ------
-    ValueError
-        The file holds a piece played with other settings.
-    """
-    played = json.loads(json.dumps(asdict(piece)))
-    if path.exists():
-        if json.loads(path.read_text())["piece"] != played:
-            raise ValueError(f"path must be new or hold the same piece, but {path.name} was played with other settings")
-        return path
-    open_folder(path.parent)
-    begun = time.process_time()
-    pairings = (*EVERY, Pairing("plain", "plain", turned_data=True))
-    scores = contest(piece.settings, piece.target, pairings, piece.points).scores
-    record = {"piece": played, "scores": _listed(asdict(scores)), "cpu_seconds": round(time.process_time() - begun)}
-    text = json.dumps(record | {"circumstances": circumstances()}, indent=1)
-    write_whole(path, text.encode())
-    return path
-
-
-def load(path: str | Path) -> Scores:
-    """Return the scores that :func:`run_piece` has stored."""
-    stored = json.loads(Path(path).read_text())["scores"]
-    tensors = {
-        name: {key: torch.tensor(value, dtype=torch.float64) for key, value in row.items()}
-        for name, row in stored["values"].items()
-    }
-    floor = {name: torch.tensor(value, dtype=torch.float64) for name, value in stored["floor"].items()}
-    diverged = {name: torch.tensor(value) for name, value in stored["diverged"].items()}
-    return Scores(stored["distance"], stored["samples"], tensors, floor, diverged, stored["parameters"])
-
-
-def _listed(value: Any) -> Any:
-    """Return nested dictionaries with tensors turned into lists, six digits each."""
-    if isinstance(value, dict):
-        return {key: _listed(one) for key, one in value.items()}
-    if isinstance(value, Tensor):
-        return value.tolist() if value.dtype == torch.bool else value.double().mul(1e6).round().div(1e6).tolist()
-    return value
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Play the larger grid from the command line, piece by piece; finished pieces are skipped."""
-    parser = argparse.ArgumentParser(prog="weak_links", description=(main.__doc__ or "").strip())
-    parser.add_argument("--out", required=True, type=Path, help="folder for the scores")
-    parser.add_argument("--pieces", nargs="*", help="names of pieces, default all")
-    parser.add_argument("--seeds", type=int, default=12)
-    parser.add_argument("--samples", type=int, nargs="+", default=[200, 100, 50])
-    parser.add_argument("--iterations", type=int, default=1000)
-    parser.add_argument("--objective", default=Settings.objective)
-    parser.add_argument("--points", type=int, default=500, help="generated points that are scored")
-    given = parser.parse_args(arguments)
-    with clear_errors(parser):
-        torch.set_num_threads(1)
-        batch = min(Settings.batch, *given.samples)
-        common = Settings(given.seeds, tuple(given.samples), given.iterations, batch, objective=given.objective)
-        pieces = grid(common, given.points)
-        for name in given.pieces or pieces:
-            run_piece(pieces[check_choice("pieces", name, pieces)], given.out / f"weak_links_{name}.json")
-
-
-if __name__ == "__main__":
-    main()

@@ -107,7 +107,7 @@ def stored(name: str, table: str = "", folder: Path = FOLDER) -> pd.DataFrame:
         known = sorted(str(p.relative_to(folder).with_suffix("")) for p in folder.glob("*/*.parquet"))
         raise ValueError(f"name must be one of {known}, got {name!r}")
     frame = pd.read_parquet(path)
-    for column in frame.select_dtypes(object):
+    for column in (name for name in frame if frame[name].dtype == object):
         frame[column] = [_array(cell) if isinstance(cell, np.ndarray) else cell for cell in frame[column]]
     return _rows(frame, table) if table else frame
 
