@@ -22,7 +22,7 @@ from tests.standin import PLACE, away, elsewhere, home
 
 ROOMS = ("symmetry", "transport", "training", "images", "gans")
 SHARE = 0.1  # of the functions or calls that may be excepted
-EXCEPTIONS: dict[str, str] = {"lib.symmetry.generated.generated_by_matrices": "on its way out"}
+EXCEPTIONS: dict[str, str] = {}  # names of functions that are not called, with the reason
 every = pytest.mark.parametrize("entry", CALLS, ids=lambda entry: entry.name)
 ABSENT = pytest.param(None, marks=pytest.mark.skip(reason="this machine has no CUDA device"), id="no CUDA")
 

@@ -227,3 +227,9 @@ def symmetrised_measure(points, weights):
 @call(numbers(2, 2, 3))
 def numbered(index):
     return C6.element(index), S4.index(S4.element(index))
+
+
+@call(torch.tensor([[[0.0, -1.0], [1.0, 0.0]]]).double(), double="matrices must be in double precision")
+def generated_matrices(matrices):
+    V = generated.generated_by_matrices(matrices.double(), "C4 from matrices")
+    return V.matrix(V.group.elements().to(matrices.device))
