@@ -51,6 +51,9 @@ book: $(STAMP)  ## build the book as HTML, warnings being errors
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	@for room in symmetry transport training images gans sweep page experiments; do \
+	  [ ! -d lib/$$room ] || echo "lib/$$room: $$(cat lib/$$room/*.py | wc -l) lines"; done
+	@echo "lib: $$(find lib -name '*.py' -exec cat {} + | wc -l) lines"
 
 test: lint  ## check the style, run all tests, every notebook and the rendered book in a browser
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile --nbval --nbval-current-env --nbval-cell-timeout 300 tests book

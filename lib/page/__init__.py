@@ -1,7 +1,8 @@
 """What a page of the book shows, and the checks behind it; no mathematics.
 
 ``evidence``, ``expectations``, ``claims``   a claim's number beside its bound and its broken control
+``clock``   how long the cells before it took
 ``ledger``, ``seed_tables``   all claims on one page, also at other seeds
-``figures``, ``movies``   figures
-``parameters``, ``results``, ``notebooks``   parameter cells, stored numbers, execution
+``figures``, ``movies``   figures, tables, films to scrub through
+``parameters``, ``results``, ``notebooks``, ``stored``, ``command_line``   parameter cells, stored numbers, execution
 """

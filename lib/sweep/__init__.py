@@ -2,12 +2,10 @@
 
 ``python -m lib.sweep run SPEC.yml`` does it all from the command line; the chapter *Sweeps* of the book explains how.
 
-- :mod:`lib.sweep.specification` reads and validates what is to be run,
-- :mod:`lib.sweep.plain` and :mod:`lib.sweep.notebook` read YAML and the notebook's parameters for it,
-- :mod:`lib.sweep.store` keeps one record per finished point, written whole or not at all,
-- :mod:`lib.sweep.worker` executes one point with papermill,
-- :mod:`lib.sweep.driver` hands the points to Dask and waits,
-- :mod:`lib.sweep.table` gathers the records into one table and draws it.
+``specification``, ``plain``, ``notebook``   what is to be run, read from YAML and the notebook's own parameters
+``store``            one record per finished point, written whole or not at all
+``worker``, ``driver``   one point with papermill; all points on Dask
+``table``            the records as one table, and as a plot
 """
 
 from lib.sweep.driver import run

@@ -1,0 +1,60 @@
+"""The floor plan: rooms that stand on one another, modules that can be read in one sitting, and a size that is known."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+LIB = ROOT / "lib"
+# A room imports from itself and from those before it. What a page shows and the sweeps know no mathematics.
+FLOORS = ("checks", "device", "symmetry", "transport", "training", "images", "gans")
+ABOVE = {"page": {"checks", "device", "page"}, "sweep": {"device", "page", "sweep"}}
+LONGEST = 350
+# Modules that are still longer; a module may leave this list and nothing may enter it.
+LONG = {
+    "gans/objectives", "gans/plane_players", "page/evidence", "symmetry/groups", "symmetry/haar",
+    "symmetry/representations", "training/augmented_descent", "training/discovery", "training/mean_field",
+    "training/mean_field_descent", "training/networks", "transport/divergences", "transport/kernels",
+}  # fmt: skip
+MODULES = sorted(path for path in LIB.rglob("*.py") if "experiments" not in path.parts)
+
+
+def name(path: Path) -> str:
+    return path.relative_to(LIB).with_suffix("").as_posix()
+
+
+def imported_rooms(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return {full.split(".")[1] for full in found if full.startswith("lib.")} - {"ROOT", "__version__"}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name)
+def test_arrows_point_down(path: Path) -> None:
+    room = name(path).split("/")[0]
+    if room == "__init__":
+        return
+    allowed = ABOVE[room] if room in ABOVE else set(FLOORS[: FLOORS.index(room) + 1])
+    assert imported_rooms(path) <= allowed
+
+
+def test_every_room_says_what_is_inside() -> None:
+    """A room's docstring names each of its modules, and no other."""
+    for folder in (path for path in LIB.iterdir() if (path / "__init__.py").is_file() and path.name != "experiments"):
+        text = ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or ""
+        inside = {path.stem for path in folder.glob("*.py") if not path.stem.startswith("__")}
+        named = set(re.findall(r"``(\w+)``", text))
+        assert named == inside, f"lib.{folder.name}: {sorted(named ^ inside)}"
+
+
+def test_modules_are_short() -> None:
+    long = {name(path) for path in MODULES if len(path.read_text().splitlines()) > LONGEST}
+    assert long == LONG, f"longer than {LONGEST} lines, or no longer so: {sorted(long ^ LONG)}"
