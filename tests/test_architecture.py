@@ -1,4 +1,4 @@
-"""The floor plan: rooms that stand on one another, modules that can be read in one sitting, and a size that is known."""
+"""The floor plan: rooms that stand on one another, short modules, and docstrings that say what is inside."""
 
 from __future__ import annotations
 

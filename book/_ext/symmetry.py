@@ -233,6 +233,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     """Register the extension."""
     app.setup_extension("sphinx.ext.autodoc")
     app.setup_extension("sources_of_tests")
+    app.setup_extension("claim_graph")
     app.add_directive("api", Api)
     app.add_directive("ledger", Ledger)
     app.add_role("claim", ClaimLink())
