@@ -27,7 +27,7 @@ class GeneratedGroup(FiniteGroup):
     permutations
         The generators, ``int64`` of shape ``(r, n)``, r ≥ 1.
     name
-        Name of the group; groups with equal names count as equal.
+        Name for messages and tables.
     limit
         Largest order allowed.
 

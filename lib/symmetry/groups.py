@@ -30,7 +30,7 @@ class Group(ABC):
     Attributes
     ----------
     name : str
-        Name for messages and tables, also the group's identity: equal names mean the same group.
+        Name for messages and tables. Groups are equal if they have one name and multiply their elements alike.
     element_shape : tuple of int
         Shape of one element.
     dtype : torch.dtype
@@ -47,12 +47,16 @@ class Group(ABC):
         return self.name
 
     def __eq__(self, other: object) -> bool:
-        """Return whether the names agree."""
-        return isinstance(other, Group) and self.name == other.name
+        """Return whether the names agree and what the groups do."""
+        return self is other or (isinstance(other, Group) and self.name == other.name and self._same(other))
 
     def __hash__(self) -> int:
         """Return the hash of the name."""
         return hash(self.name)
+
+    def _same(self, other: Group) -> bool:
+        """Whether a group of the same name is the same one; the names of Lie groups tell what they are."""
+        return type(self) is type(other) and self.element_shape == other.element_shape
 
     @abstractmethod
     def identity(self) -> Tensor:
@@ -120,6 +124,20 @@ class FiniteGroup(Group):
     order: int
     is_finite = True
     dtype = torch.int64
+
+    def _same(self, other: Group) -> bool:
+        """Whether both number the same elements and multiply them alike.
+
+        Checked on all products of a generator with one of at most 4096 elements, spread over the group: they decide
+        it if the group is not larger.
+        """
+        if not isinstance(other, FiniteGroup) or (self.order, self.element_shape) != (other.order, other.element_shape):
+            return False
+        numbers = torch.arange(0, self.order, -(-self.order // 4096))
+        g, s = self.element(numbers), self.generators()[:, None]
+        if not torch.equal(g, other.element(numbers)) or not bool(other.contains(s).all()):
+            return False
+        return torch.equal(self.multiply(s, g), other.multiply(s, g))
 
     @abstractmethod
     def element(self, index: Tensor) -> Tensor:
@@ -364,7 +382,7 @@ class SemidirectProduct(FiniteGroup):
     action
         ``action(h, n)`` returns ``φ_h(n)``, vectorised; φ must be a homomorphism from H into Aut(N).
     name
-        Name of the product; it must tell this action from others, since groups with equal names count as equal.
+        Name for messages and tables.
 
     Raises
     ------

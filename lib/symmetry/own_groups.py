@@ -1,0 +1,198 @@
+"""A reader's own group: by name, by multiplication table, by permutations or by matrices.
+
+Everything that works for the book's groups works for these: representations, projections, Fourier transforms.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from lib.checks import check_tensor
+from lib.symmetry.generated import CLOSURE_LIMIT, GeneratedGroup, frobenius, generated_by_matrices
+from lib.symmetry.groups import Alternating, Cyclic, Dihedral, DirectProduct, FiniteGroup, Quaternion, Symmetric
+from lib.symmetry.representations import MatrixRepresentation
+
+LARGEST_TABLE = 512
+_KINDS: dict[str, Callable[[int], FiniteGroup]] = {
+    "C": Cyclic,
+    "D": Dihedral,
+    "S": Symmetric,
+    "A": Alternating,
+    "Q": Quaternion,
+}
+_FACTOR = re.compile(r"([CDSAQ])(\d{1,6})|C(\d{1,5}):C(\d{1,5})")
+
+
+def named(name: str) -> FiniteGroup:
+    """Return a finite group by its name.
+
+    Parameters
+    ----------
+    name
+        ``"C4"`` cyclic of order 4, ``"D6"`` dihedral of order 12, ``"S4"`` symmetric, ``"A5"`` alternating, ``"Q8"``
+        quaternions, ``"C7:C3"`` the Frobenius group of order 21, and direct products of these, as ``"C2xD3"``.
+
+    Raises
+    ------
+    ValueError
+        The name is not of this form, or there is no such group.
+
+    Examples
+    --------
+    >>> named("C2xS3").order
+    12
+    """
+    parts = [_FACTOR.fullmatch(part) for part in str(name).replace("×", "x").split("x")]
+    if not all(parts):
+        raise ValueError(f"name must be like 'C4', 'D6', 'S4', 'A5', 'Q8', 'C7:C3' or 'C2xD3', got {name!r}")
+    try:
+        factors = [_KINDS[p[1]](int(p[2])) if p[1] else frobenius(int(p[3]), int(p[4])) for p in parts]
+    except ValueError as error:
+        raise ValueError(f"there is no group {name!r} here: {error}") from None
+    product = factors[0]
+    for factor in factors[1:]:
+        product = DirectProduct(product, factor)
+    return product
+
+
+class TableGroup(FiniteGroup):
+    """The group of a multiplication table; element i is the vector ``(i,)``. See :func:`from_table`."""
+
+    def __init__(self, table: Tensor, name: str) -> None:
+        _check_table(table)
+        self.table, self.name, self.order, self.element_shape = table.clone(), name, len(table), (1,)
+        one = (table == torch.arange(self.order)).all(1).nonzero()[0, 0]
+        self._inverses = (table == one).nonzero()[:, 1]
+        self._generators = self._few_generators(int(one))
+
+    def multiply(self, a: Tensor, b: Tensor) -> Tensor:
+        """Return the entries of the table."""
+        return self.table.to(a.device)[a[..., 0], b[..., 0]][..., None]
+
+    def inverse(self, a: Tensor) -> Tensor:
+        """Return the element whose product with ``a`` is the neutral one."""
+        return self._inverses.to(a.device)[a[..., 0]][..., None]
+
+    def element(self, index: Tensor) -> Tensor:
+        """Return the number itself, with an axis of length one."""
+        return index[..., None]
+
+    def index(self, a: Tensor) -> Tensor:
+        """Return the number."""
+        return a[..., 0]
+
+    def generators(self) -> Tensor:
+        """Return at most log2(order) generators."""
+        return self._generators.clone()
+
+    def _few_generators(self, one: int) -> Tensor:
+        """Return elements each of which is the first outside of what those before it generate."""
+        found: list[int] = []
+        inside = torch.arange(self.order) == one
+        while not inside.all():
+            found.append(int((~inside).nonzero()[0, 0]))
+            count = 0
+            while count != (count := int(inside.sum())):  # products with a generator, until nothing new comes
+                inside[self.table[inside][:, found].unique()] = True
+        return torch.tensor(found or [one])[:, None]
+
+
+def from_table(table: Tensor, name: str) -> TableGroup:
+    """Return the group with a given multiplication table.
+
+    Parameters
+    ----------
+    table
+        ``int64`` of shape ``(n, n)``: entry (i, j) is the number of the product of elements i and j.
+    name
+        Name for messages and tables.
+
+    Raises
+    ------
+    TypeError
+        The table is no ``int64`` tensor.
+    ValueError
+        It is not square, has more than 512 rows, or is not the table of a group; the message says which axiom fails.
+
+    Examples
+    --------
+    >>> from_table(torch.tensor([[0, 1], [1, 0]]), "parity").order
+    2
+    """
+    return TableGroup(table, name)
+
+
+def from_permutations(permutations: Tensor, name: str, limit: int = CLOSURE_LIMIT) -> GeneratedGroup:
+    """Return the group that permutations generate; an element lists the images of 0 … n − 1.
+
+    Parameters
+    ----------
+    permutations
+        The generators, ``int64`` of shape ``(r, n)``.
+    name
+        Name for messages and tables.
+    limit
+        Largest order allowed.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in :class:`~lib.symmetry.generated.GeneratedGroup`.
+
+    Examples
+    --------
+    >>> from_permutations(torch.tensor([[1, 2, 0, 4, 3]]), "turn and swap").order
+    6
+    """
+    return GeneratedGroup(permutations, name, limit)
+
+
+def from_generators(matrices: Tensor, name: str, limit: int = CLOSURE_LIMIT) -> MatrixRepresentation:
+    """Return the finite group that unitary matrices generate, as the representation by these matrices.
+
+    The group itself is the attribute ``group`` of the result.
+
+    Parameters
+    ----------
+    matrices
+        The generators, float64 or complex128 of shape ``(r, n, n)``.
+    name
+        Name for messages and tables.
+    limit
+        Largest order allowed.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in :func:`~lib.symmetry.generated.generated_by_matrices`.
+
+    Examples
+    --------
+    >>> quarter_turn = torch.tensor([[[0.0, -1.0], [1.0, 0.0]]], dtype=torch.float64)
+    >>> from_generators(quarter_turn, "quarter turns").group.order
+    4
+    """
+    return generated_by_matrices(matrices, name, limit)
+
+
+def _check_table(table: Tensor) -> None:
+    check_tensor("table", table, (None, None))
+    n = len(table)
+    if table.dtype != torch.int64:
+        raise TypeError(f"table must be of dtype torch.int64, got {table.dtype}")
+    if table.ndim != 2 or table.shape[1] != n or not 1 <= n <= LARGEST_TABLE:
+        raise ValueError(f"table must have shape (n, n) with 1 ≤ n ≤ {LARGEST_TABLE}, got {tuple(table.shape)}")
+    numbers = torch.arange(n)
+    if not (table.sort(1).values == numbers).all() or not (table.sort(0).values == numbers[:, None]).all():
+        raise ValueError(f"table must have every number 0 … {n - 1} once in each row and column: no division otherwise")
+    left, right = (table == numbers).all(1), (table == numbers[:, None]).all(0)
+    if not (left & right).any():
+        raise ValueError("table must have a neutral element: a row and a column that change nothing")
+    for a in range(n):  # (ab)c = a(bc) for all b and c
+        if not torch.equal(table[table[a]], table[a][table]):
+            b, c = (table[table[a]] != table[a][table]).nonzero()[0].tolist()
+            raise ValueError(f"table must be associative, but ({a}·{b})·{c} differs from {a}·({b}·{c})")
