@@ -16,10 +16,8 @@ COMMANDS = {
     "sample_complexity_at_scale": (["--share", "-1"], "share"),
     "norm_trajectories": (["--runs", "0"], "runs"),
     "gans_at_scale": (["--data", "digits", "--size", "9"], "size"),
-    "ensembles_at_scale": (["--case", "plus", "--members", "0"], "members"),
     "implicit_bias_grid": (["--part", "classical", "--seeds", "0"], "seeds"),
     "gans_on_images_grid": (["--limit", "0"], "limit"),
-    "mean_field_dynamics": (["--particles", "5", "--seeds", "1"], "seeds"),
 }
 
 
@@ -57,7 +55,6 @@ def test_commands_refuse_bad_values(name: str, tmp_path: Path, capsys: pytest.Ca
     ("name", "arguments", "culprit"),
     [
         ("gans_at_scale", ["--data", "digits", "--size", "8", "--device", "abacus"], "device must name a device"),
-        ("ensembles_at_scale", ["--case", "plus", "--test", "0"], "test must be at least 1"),
         ("norm_trajectories", ["--threads", "1000000000000"], "threads must be between 1 and 4096"),
     ],
 )
@@ -73,7 +70,6 @@ def test_commands_name_what_is_wrong(
     ("name", "arguments"),
     [
         ("norm_trajectories", []),
-        ("ensembles_at_scale", ["--case", "plus"]),
         ("implicit_bias_grid", ["--part", "large_group"]),
         ("gans_on_images_grid", []),
     ],

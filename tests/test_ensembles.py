@@ -2,8 +2,6 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -200,51 +198,6 @@ def test_blocks_and_workers_do_not_matter() -> None:
     for block, workers in ((1, 1), (4, 1), (2, 2)):
         other = train_ensemble(network, plan, data, 6, block=block, workers=workers)
         assert all(torch.allclose(p, q, atol=1e-13) for p, q in zip(one, other, strict=True))
-
-
-class Killed(RuntimeError):
-    pass
-
-
-def killer(after: int) -> Callable[[int, int], None]:
-    seen = []
-
-    def report(first: int, epoch: int) -> None:
-        seen.append((first, epoch))
-        if len(seen) == after:
-            raise Killed
-
-    return report
-
-
-@pytest.mark.parametrize("after", [1, 3, 4])
-def test_a_killed_run_resumes_to_the_same_members(tmp_path: Path, after: int) -> None:
-    network, plan, data = Network(8, 3), Plan(3), course(torch.float32)
-    whole = train_ensemble(network, plan, data, 4, block=2)
-    with pytest.raises(Killed):
-        train_ensemble(network, plan, data, 4, block=2, folder=tmp_path, report=killer(after))
-    done = []
-    again = train_ensemble(network, plan, data, 4, block=2, folder=tmp_path, report=lambda *step: done.append(step))
-    assert len(done) == 6 - after
-    assert all(torch.equal(p, q) for p, q in zip(whole, again, strict=True))
-    assert not [p for p in tmp_path.iterdir() if p.name.startswith(".")]
-    with pytest.raises(ValueError, match="another run"):
-        train_ensemble(network, replace(plan, seed=9), data, 4, block=2, folder=tmp_path)
-
-
-def test_a_failed_write_leaves_the_old_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "a.pt"
-    training.save_atomically({"key": "old"}, path)
-
-    def broken(content: dict, stream: object) -> None:
-        stream.write(b"half")
-        raise OSError("disk full")
-
-    monkeypatch.setattr(torch, "save", broken)
-    with pytest.raises(OSError, match="disk full"):
-        training.save_atomically({"key": "new"}, path)
-    assert torch.load(path, weights_only=True) == {"key": "old"}
-    assert [p.name for p in tmp_path.iterdir()] == ["a.pt"]
 
 
 # --- metrics ---

@@ -1,18 +1,12 @@
-"""Chapter *Ensembles*: its exact statements, its measurements at small scale, controls that must fail, the runner."""
-
-import json
-from pathlib import Path
+"""Chapter *Ensembles*: its exact statements, its measurements at small scale, controls that must fail."""
 
 import pytest
 import torch
 
 from lib.experiments import ensembles as chapter
-from lib.experiments import ensembles_at_scale as scale
 from lib.experiments import ensembles_exact as exact
-from lib.images.datasets import DataUnavailable
+from lib.page.results import stored
 from lib.training import ensemble_metrics as metrics
-from lib.training.ensemble_training import Course, Plan
-from lib.training.ensembles import rotate_images
 
 SMALL = exact.ExactSettings(points=10, test=8, channels=4, steps=12, seeds=2)
 
@@ -168,49 +162,11 @@ def test_settings_refuse_what_does_not_fit() -> None:
         chapter.measure_slopes(torch.zeros(16, 4, 5, 10), 8)
 
 
-# --- at scale ---
-
-
-def fake_course(case: chapter.Case, images: int, test: int) -> tuple[Course, torch.Tensor, torch.Tensor]:
-    generator = torch.Generator().manual_seed(0)
-    x, y = torch.rand(images, 28, 28, generator=generator), torch.arange(images) % 10
-    return Course(rotate_images(x, case.rotations), y), rotate_images(x[:test], case.group), y[:test]
-
-
-def test_runner_stores_results_with_provenance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scale, "mnist_course", fake_course)
-    out, checkpoints = tmp_path / "out", tmp_path / "checkpoints"
-    path = scale.run_case("one stream", 4, Plan(1), 8, 4, out, checkpoints, block=2)
-    assert [p.name for p in out.iterdir()] == [path.name] == ["one_stream.json"]
-    content = json.loads(path.read_text())
-    assert content == scale.load_case("one stream", out)
-    assert content["members"] == 4
-    assert content["plan"]["stream"] == "shared"
-    assert {"commit", "device", "date", "versions", "key"} <= set(content)
-    assert content["sizes"] == [1, 2, 4]
-    assert len(content["bootstraps"]["divergence"]) == 30
-    assert len(list(checkpoints.glob("*/*.pt"))) == 2
-    again = json.loads(scale.run_case("one stream", 4, Plan(1), 8, 4, out, checkpoints, block=2).read_text())
-    assert again["curves"] == content["curves"]
-
-
-def test_runner_refuses_what_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match="name"):
-        scale.run_case("other", 4, Plan(1), 8, 4, tmp_path)
-    with pytest.raises(ValueError, match="no stored result"):
-        scale.load_case("plus", tmp_path)
-    monkeypatch.setattr(scale, "mnist_test", lambda size: (torch.zeros(10, 1, 784), torch.zeros(10).long()))
-    with pytest.raises(ValueError, match="at most 10"):
-        scale.mnist_course(chapter.Case(), 8, 3)
-
-
-def test_runner_says_when_there_are_no_images(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def nothing(size: int) -> None:
-        raise DataUnavailable("not there")
-
-    monkeypatch.setattr(scale, "mnist_test", nothing)
-    with pytest.raises(SystemExit):
-        scale.main(["--case", "plus", "--members", "2", "--out", str(tmp_path)])
-    assert capsys.readouterr().err.endswith("error: not there\n")
+def test_stored_ensembles_on_mnist() -> None:
+    """Only with an invariant support and law does the residual fall like M^-1/2 down to the forecast."""
+    ends = stored("ensembles/large_ensembles", "curves").query("size == members").set_index("case")
+    forecast = (ends["variance_of_one_member"] / ends["members"]) ** 0.5
+    ratio = ends["residual"] / forecast
+    assert 0.8 < ratio["plus"] < 1.2
+    assert ratio["skewed"] > 2
+    assert ratio["asymmetric"] > 5

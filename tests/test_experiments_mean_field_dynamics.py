@@ -1,18 +1,19 @@
-"""The source's grid: known medians, exact symmetry, controls that fail, and large runs that can be stopped."""
+"""The source's grid: known medians, exact symmetry, controls that fail, and the stored run."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
+import nbformat
+import numpy as np
 import pytest
 import torch
 
 from lib.experiments import mean_field_dynamics as chapter
 from lib.experiments import mean_field_grid as grid
 from lib.experiments import mean_field_source as source
+from lib.page.notebooks import BOOK
+from lib.page.results import decode, stored
+from lib.sweep.worker import read_results
 from lib.training.mean_field import project, symmetrise
-from lib.training.mean_field_descent import Descent
 from lib.transport.particle_distances import rmd2
 
 SIZES, SEEDS = (10, 20, 40), range(6)
@@ -26,7 +27,11 @@ def table() -> grid.Table:
 
 @pytest.fixture(scope="module")
 def every(table: grid.Table) -> grid.Table:
-    return chapter.load_large()[0] | table
+    rows = stored("mean_field_dynamics/trained_clouds", "distances")
+    large: grid.Table = {}
+    for (n, key), of in rows.groupby(["particles", "distance"]):
+        large.setdefault(n, {})[key] = torch.tensor(of[list(source.TEACHERS)].to_numpy())
+    return large | table
 
 
 def highs(table: grid.Table, key: str) -> list[float]:
@@ -172,43 +177,26 @@ def test_intervals_hold_the_truth_as_often_as_they_say(level: float) -> None:
     assert held == pytest.approx([1000 * level] * 2, abs=4 * (1000 * level * (1 - level)) ** 0.5)
 
 
-def test_large_runs_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chapter, "Descent", lambda: Descent(time=1.0))
-    made = []
-    real = chapter.train_networks
-
-    def counted(count: int, seeds: list[int], schemes: list[str], **rest: object) -> grid.Ends:
-        made.append((seeds[0], schemes[0]))
-        if len(made) == 4:
-            raise KeyboardInterrupt
-        return real(count, seeds, schemes, descent=Descent(time=1.0), **rest)
-
-    monkeypatch.setattr(chapter, "train_networks", counted)
-    schemes = ["DA", "FA"]
-    with pytest.raises(KeyboardInterrupt):
-        chapter.run_large(6, 2, tmp_path, "float64", schemes)
-    assert not (tmp_path / "grid-6.json").exists()
-    path = chapter.run_large(6, 2, tmp_path, "float64", schemes)
-    assert len(made) == 5  # three pieces before the stop, the one that was cut off, and that one again
-    record = json.loads(path.read_text())
-    assert {"commit", "versions", "date", "dtype", "seconds", "descent", "seeds"} <= set(record)
-    table, provenance = chapter.load_large(tmp_path)
-    direct = grid.measure(real(6, [0, 1], schemes, descent=Descent(time=1.0)))
-    assert set(table[6]) == set(direct)
-    assert torch.allclose(table[6]["weak/FA"], direct["weak/FA"], rtol=1e-4)
-    assert provenance[6]["particles"] == 6
-    assert chapter.load_cloud(6, "DA", tmp_path).shape == (12, 4)
-    assert not any(p.name.startswith(".grid") for p in tmp_path.iterdir())
+def test_the_run_does_what_the_chapter_does() -> None:
+    """The page of the run, as it is stored, against the chapter's own function."""
+    recorded = read_results(nbformat.read(BOOK / "runs" / "trained_clouds.ipynb", 4))
+    ends = grid.train_networks(8, [0, 1], dtype=torch.float32)
+    for key, values in grid.measure(ends).items():
+        chosen = decode(recorded["distances.distance"]) == key
+        for column, kind in enumerate(source.TEACHERS):
+            found = decode(recorded[f"distances.{kind}"])[chosen]
+            assert np.allclose(found, values[:, column], rtol=1e-3, atol=1e-9)
+    clouds = torch.stack([end[:, 0].flatten(0, 1) for end in ends.values()])
+    assert np.allclose(decode(recorded["cloud"]), clouds, rtol=1e-3, atol=1e-4)
 
 
-def test_stored_results_agree_with_the_live_ones(table: grid.Table) -> None:
-    large, provenance = chapter.load_large()
-    assert set(large) == set(provenance)
-    for n, row in large.items():
+def test_stored_results_agree_with_the_live_ones(every: grid.Table, table: grid.Table) -> None:
+    large = {n: row for n, row in every.items() if n not in table}
+    assert set(large) == {160, 320, 1000, 5000}
+    for row in large.values():
         assert 0.08 < float(row["weak/vanilla"][:, 0].median()) < 0.16
         assert float(row["weak/DA"][:, 0].median()) < float(table[40]["weak/DA"][:, 0].median())
         assert float(row["strong/vanilla"][:, 1].median()) < float(table[20]["strong/vanilla"][:, 1].median())
-        assert chapter.load_cloud(n, "vanilla").shape[1] == 4
 
 
 @pytest.mark.parametrize(
@@ -233,15 +221,7 @@ def test_settings() -> None:
     assert plan == {5: [3000, 3001, 3002, 3003], 10: [3004, 3005, 3006, 3007], 20: [3008, 3009, 3010, 3011]}
 
 
-def test_bad_input(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="folder must hold results"):
-        chapter.load_large(tmp_path)
-    with pytest.raises(ValueError, match=r"no stored cloud cloud-7\.npz"):
-        chapter.load_cloud(7, "DA", tmp_path)
-    with pytest.raises(ValueError, match="dtype must be one of"):
-        chapter.run_large(5, 2, tmp_path, "float16")
-    with pytest.raises(ValueError, match="seeds must be at least 2"):
-        chapter.run_large(5, 1, tmp_path)
+def test_bad_input() -> None:
     one = {n: {"x": torch.ones(3, 1).double()} for n in (5, 20)}
     with pytest.raises(ValueError, match=r"two numbers of particles of at least 20, got \[20\]"):
         grid.slopes(one, "x")
@@ -266,11 +246,3 @@ def test_bad_input(tmp_path: Path) -> None:
         grid.train_networks(5, [0], ["GA"])
     with pytest.raises(ValueError, match="count must be at least 1"):
         grid.train_networks(0, [0])
-
-
-def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chapter, "run_large", lambda *given: given)
-    chapter.main(["--particles", "7", "9", "--out", str(tmp_path), "--seeds", "2"])
-    assert "(7, 2" in capsys.readouterr().out
-    with pytest.raises(SystemExit):
-        chapter.main(["--particles", "7"])

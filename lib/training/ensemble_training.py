@@ -1,19 +1,12 @@
-"""Stochastic gradient descent of many networks at once, every member with rotations of its own; checkpoints.
+"""Stochastic gradient descent of many networks at once, every member with rotations of its own.
 
-What happens to a member depends on the seed and its number only: not on the block it is trained in, nor on when the
-run was killed and resumed.
+What happens to a member depends on the seed and its number only, not on the block it is trained in.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-import tempfile
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -183,9 +176,7 @@ def train_ensemble(
     count: int,
     block: int = 16,
     memory: int = 2**31,
-    folder: str | Path | None = None,
     workers: int = 1,
-    report: Callable[[int, int], None] | None = None,
 ) -> Members:
     """Draw and train an ensemble, block by block.
 
@@ -199,12 +190,8 @@ def train_ensemble(
         Members trained at once, as groups of one convolution; 8 to 64 are fastest on a CPU, more on a GPU.
     memory
         Bytes that training may use.
-    folder
-        Where checkpoints go, one per block, renewed after every epoch; a run with the same folder resumes. None: none.
     workers
         Blocks at a time, each in a thread.
-    report
-        Called with the first member and the epoch after every epoch of a block.
 
     Returns
     -------
@@ -214,77 +201,23 @@ def train_ensemble(
     Raises
     ------
     ValueError
-        The images do not fit the network, a block does not fit into memory, or the folder holds checkpoints of another
-        run.
+        The images do not fit the network, or a block does not fit into memory.
     """
     if course.table.shape[-1] != network.size or course.table.shape[-2] != network.size:
         raise ValueError(f"table must hold images of size {network.size}, got shape {tuple(course.table.shape)}")
     check_int("count", count)
     check_memory(network, plan, min(check_int("block", block), count), memory, course.table, workers)
-    key = run_key(network, plan, course)
+    like = course.table
 
     def one(first: int) -> Members:
-        size = min(block, count - first)
-        path = None if folder is None else Path(folder) / f"members-{first:05d}-{size}.pt"
-        return _train_block(network, plan, course, (first, size), (path, key), report)
+        members = draw_members(network, min(block, count - first), plan.seed, plan.law, plan.head, first, like.dtype)
+        members = tuple(p.to(like.device) for p in members)
+        for epoch in range(1, plan.epochs + 1):
+            members = train_epoch(network, members, course, plan, epoch, first)
+        return members
 
     starts = range(0, count, block)
     if workers == 1:
         return join([one(first) for first in starts])
     with ThreadPoolExecutor(workers) as pool:
         return join(list(pool.map(one, starts)))
-
-
-def _train_block(
-    network: Network,
-    plan: Plan,
-    course: Course,
-    which: tuple[int, int],
-    checkpoint: tuple[Path | None, str],
-    report: Callable[[int, int], None] | None,
-) -> Members:
-    (first, size), (path, key), like = which, checkpoint, course.table
-    done, members = 0, None
-    if path is not None and path.is_file():
-        done, members = _load(path, key)
-    if members is None:
-        members = draw_members(network, size, plan.seed, plan.law, plan.head, first, like.dtype)
-    members = tuple(p.to(like.device) for p in members)
-    for epoch in range(done + 1, plan.epochs + 1):
-        members = train_epoch(network, members, course, plan, epoch, first)
-        if path is not None:
-            save_atomically({"key": key, "epoch": epoch, "members": tuple(p.cpu() for p in members)}, path)
-        if report is not None:
-            report(first, epoch)
-    return members
-
-
-def run_key(network: Network, plan: Plan, course: Course) -> str:
-    """Return a short hash of architecture, training and data; runs with the same key have the same members."""
-    digest = hashlib.sha256(json.dumps([asdict(network), asdict(plan), str(course.table.dtype)]).encode())
-    digest.update(course.table.cpu().numpy().tobytes())
-    digest.update(course.labels.cpu().numpy().tobytes())
-    return digest.hexdigest()[:12]
-
-
-def _load(path: Path, key: str) -> tuple[int, Members]:
-    stored = torch.load(path, map_location="cpu", weights_only=True)
-    if stored["key"] != key:
-        raise ValueError(
-            f"folder holds a checkpoint {path.name} of another run (key {stored['key']}, this one has {key}); "
-            "give every run a folder of its own"
-        )
-    return stored["epoch"], stored["members"]
-
-
-def save_atomically(content: dict, path: Path) -> None:
-    """Store a dictionary with ``torch.save``, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            torch.save(content, stream)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
