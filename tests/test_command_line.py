@@ -15,9 +15,7 @@ from lib.page.command_line import clear_errors, use_threads
 COMMANDS = {
     "sample_complexity_at_scale": (["--share", "-1"], "share"),
     "norm_trajectories": (["--runs", "0"], "runs"),
-    "gans_at_scale": (["--data", "digits", "--size", "9"], "size"),
     "implicit_bias_grid": (["--part", "classical", "--seeds", "0"], "seeds"),
-    "gans_on_images_grid": (["--limit", "0"], "limit"),
 }
 
 
@@ -54,7 +52,6 @@ def test_commands_refuse_bad_values(name: str, tmp_path: Path, capsys: pytest.Ca
 @pytest.mark.parametrize(
     ("name", "arguments", "culprit"),
     [
-        ("gans_at_scale", ["--data", "digits", "--size", "8", "--device", "abacus"], "device must name a device"),
         ("norm_trajectories", ["--threads", "1000000000000"], "threads must be between 1 and 4096"),
     ],
 )
@@ -71,7 +68,6 @@ def test_commands_name_what_is_wrong(
     [
         ("norm_trajectories", []),
         ("implicit_bias_grid", ["--part", "large_group"]),
-        ("gans_on_images_grid", []),
     ],
 )
 def test_long_runs_need_a_folder_first(

@@ -1,15 +1,12 @@
-"""Chapter *Generators of images*: tasks, pairings and their controls, savings, the stored grid."""
+"""Chapter *Generators of images*: tasks, pairings and their controls, savings."""
 
-import json
 import math
-from dataclasses import asdict, replace
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
 import torch
 
 from lib.experiments import gans_on_images as chapter
-from lib.experiments import gans_on_images_grid as stored
 from lib.experiments.gans_on_images import PLAIN, SMART, Plan, Scores, Task
 from lib.gans.pixel_games import Game, play
 from lib.gans.pixel_players import Turns
@@ -114,7 +111,7 @@ def test_turning_samples_changes_equivariant_generators_little(table: dict[str, 
 def test_scores_have_their_shapes(table: dict[str, Scores]) -> None:
     for scores in table.values():
         assert scores.samples.shape == (1, 4, 4, 64)
-        for name in stored.KEPT:
+        for name in ("frechet", "turned", "coverage", "rarest_class", "rarest_orientation"):
             values = getattr(scores, name)
             assert values.shape == (1, 4)
             assert bool(((values >= 0) & torch.isfinite(values)).all())
@@ -171,54 +168,6 @@ def test_symmetry_of_trained_players(digits: Task) -> None:
     assert torch.equal(moved, digits.turns.each(image, torch.ones_like(which)))
     scores = [played.discriminator(x, labels).detach() for x in (image, moved)]
     assert float((scores[0] - scores[1]).abs().max() / scores[0].abs().max()) < 1e-5
-
-
-# --- the stored grid ---
-
-
-def test_grid_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    tiny = stored.Grid((12, 24), (6, 8), (5, 10), seeds=2, fakes=60, game=Game(width=6, iterations=5))
-    stored.run_grid(tiny, tmp_path, limit=2)
-    first = json.loads((tmp_path / stored.FILE).read_text())
-    assert len(first["pieces"]) == 2
-    path = stored.run_grid(tiny, tmp_path)
-    grid = stored.load_grid(tmp_path)
-    assert set(grid["pieces"]) == {piece[0] for piece in tiny.pieces()}
-    assert all(grid["pieces"][key] == piece for key, piece in first["pieces"].items())
-    assert {"commit", "device", "versions", "settings"} <= set(grid)
-    before = path.read_bytes()
-    stored.run_grid(tiny, tmp_path)
-    assert path.read_bytes() == before
-    with pytest.raises(ValueError, match="other settings"):
-        stored.run_grid(replace(tiny, seeds=3), tmp_path)
-    curve = stored.stored_sample_curve(grid, PLAIN, 10)
-    assert curve.amounts.tolist() == [12, 24]
-    assert stored.stored_parameter_curve(grid, SMART, 5).scores.shape == (2, 2)
-    with pytest.raises(ValueError, match="piece"):
-        stored.stored_sample_curve(grid, PLAIN, 11)
-    with pytest.raises(ValueError, match="score"):
-        stored.stored_sample_curve(grid, PLAIN, 10, score="coverage")
-
-
-def test_grid_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match=r"no pixel_games\.json"):
-        stored.load_grid(tmp_path)
-    calls = []
-    monkeypatch.setattr(stored, "run_grid", lambda *a: calls.append(a))
-    stored.main(["--out", str(tmp_path), "--limit", "3", "--seeds", "2"])
-    assert calls == [(stored.Grid(seeds=2), str(tmp_path), 3)]
-
-
-def test_stored_grid_is_whole_and_shows_the_saving() -> None:
-    grid = stored.load_grid()
-    assert grid["settings"] == json.loads(json.dumps(asdict(stored.Grid())))
-    assert list(grid["pieces"]) == [piece[0] for piece in stored.Grid().pieces()]
-    for steps in stored.Grid().iterations:
-        samples = [stored.stored_sample_curve(grid, name, steps) for name in (PLAIN, SMART)]
-        assert equivalent_factor(*samples).low > 1
-        assert equivalent_factor(*(stored.stored_parameter_curve(grid, name, steps) for name in (PLAIN, SMART))).low > 1
-    lost = [stored.stored_sample_curve(grid, name, 300, "upright") for name in (PLAIN, SMART)]
-    assert equivalent_factor(*lost).high < 1
 
 
 # --- bad input ---

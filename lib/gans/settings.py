@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from lib.checks import check_choice, check_float, check_instance, check_int, check_tensor
-from lib.gans.image_players import Discriminator, Generator
+from lib.gans.image_players import Discriminator, Generator, matched_channels
 from lib.gans.objectives import NAMES, Objective, objective
 from lib.gans.planar_convolution import GROUPS
 from lib.training.ensembles import generator_of
@@ -53,10 +53,6 @@ class Settings:
         Every training image is moved by a random element of this group whenever it is used; "none" by default.
     seed : int
         Of everything random.
-    save_every, sample_every : int
-        Iterations from one checkpoint, and from one grid of samples, to the next.
-    samples : int
-        Images in a grid.
     window : int
         The run counts as diverged after this many iterations in a row with a saturated discriminator,
     saturation : float
@@ -81,9 +77,6 @@ class Settings:
     ema_decay: float = 0.999
     augmentation: str = "none"
     seed: int = 0
-    save_every: int = 200
-    sample_every: int = 500
-    samples: int = 20
     window: int = 500
     saturation: float = 20.0
 
@@ -94,8 +87,8 @@ class Settings:
             check_choice(name, getattr(self, name), GROUPS)
         if self.group == "none" and self.pairing != "plain/plain":
             raise ValueError(f"group must not be 'none' for the pairing {self.pairing!r}")
-        counts = "latent classes generator_channels discriminator_channels discriminator_steps samples window"
-        for name in (*counts.split(), "save_every", "sample_every"):
+        counts = "latent classes generator_channels discriminator_channels discriminator_steps window"
+        for name in counts.split():
             check_int(name, getattr(self, name))
         check_int("batch", self.batch, minimum=2)
         for name in ("iterations", "seed"):
@@ -142,6 +135,30 @@ def build_players(settings: Settings, size: int, colours: int) -> tuple[Generato
         **common,
     )
     return generator, discriminator
+
+
+def match_parameters(settings: Settings, size: int, colours: int) -> Settings:
+    """Return settings in which symmetric players have as many parameters as the plain ones of so many channels.
+
+    Parameters
+    ----------
+    settings
+        ``generator_channels`` and ``discriminator_channels`` are those of plain players.
+    size, colours
+        Of the images.
+    """
+    kind, judge = PAIRINGS[check_instance("settings", settings, Settings).pairing]
+    common = {"size": size, "colours": colours, "classes": settings.classes}
+    channels = {}
+    if kind != "plain":
+        wide = matched_channels(
+            Generator, settings.generator_channels, settings.group, latent=settings.latent, **common
+        )
+        channels["generator_channels"] = wide
+    if judge != "plain":
+        wide = matched_channels(Discriminator, settings.discriminator_channels, settings.group, **common)
+        channels["discriminator_channels"] = wide
+    return replace(settings, **channels)
 
 
 def check_data(settings: Settings, images: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:

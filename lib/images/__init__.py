@@ -1,6 +1,6 @@
 """Small images with labels for class and orientation, and scores for generated ones.
 
 ``bundled``, ``datasets``, ``histology``   digits that come with the book, sets to fetch, synthetic stained tissue
-``sets``   images turned, mirrored and labelled
+``sets``, ``turned``   images turned, mirrored and labelled; a share of a set, turned once and for all
 ``features``, ``metrics``   a classifier whose features know class and orientation, and scores from them
 """

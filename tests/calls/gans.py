@@ -17,7 +17,6 @@ from lib.gans import (
     plane_games,
     plane_players,
     settings,
-    state,
     training,
 )
 from lib.symmetry.actions import planar, regular
@@ -147,17 +146,25 @@ def pooled_features(features):
 
 def _settings(**changes):
     small = {"latent": 3, "classes": 2, "generator_channels": 8, "discriminator_channels": 8, "batch": 4}
-    return settings.Settings(**small, iterations=1, samples=3, **changes)
+    return settings.Settings(**small, iterations=1, **changes)
 
 
 @call(normal(6, 1, 8, 8, dtype=torch.float32).tanh(), numbers(2, 6))
 def game_of_images(images, labels):
     out = []
     for how in (_settings(augmentation="p4"), _settings(pairing="incomplete/invariant", group="p8", objective="alpha")):
-        trained = training.train(how, images, labels, images.device, progress=False)
-        drawn = state.generate(trained.generator, labels, seeded(0)).to(images.device)
+        trained = training.train(how, images, labels, images.device)
+        drawn = training.generate(trained.generator, labels, seeded(0)).to(images.device)
         out += [drawn, trained.discriminator(drawn, labels)]
+    gaps = training.residuals(trained.generator, trained.discriminator, "p8", images, labels)
     noise = trained.generator.draw(labels, seeded(0))
     turned = trained.generator.turn(noise, labels[:, None])
     acted = trained.generator.act(labels[:, None], images)
-    return out, trained.generator(turned), acted, state.to_uint8(images), settings.check_data(how, images, labels)
+    return (
+        out,
+        gaps,
+        trained.generator(turned),
+        acted,
+        training.move_images("p4", images, seeded(0)),
+        settings.check_data(how, images, labels),
+    )

@@ -1,0 +1,90 @@
+"""A share of an image set, every image turned once and for all, and the classifier that compares generated images."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import avg_pool2d
+
+from lib.checks import check_choice, check_float, check_int
+from lib.images.features import (
+    FeatureClassifier,
+    FeatureSettings,
+    digit_classifier,
+    mnist_classifier,
+    tissue_classifier,
+)
+from lib.images.sets import LabelledImages, digit_images, mnist_images, rotate_images, tissue_images
+from lib.training.ensembles import generator_of
+
+DATA = ("digits", "mnist", "histology")
+ROTATIONS = ("none", "turns", "any")
+
+
+def turned_images(
+    data: str, size: int, rotations: str = "none", share: float = 1.0, seed: int = 0
+) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """Return training images with their classes, and held-out ones, which are the same for all seeds.
+
+    Parameters
+    ----------
+    data, size
+        ``"digits"`` of 8 × 8 pixels, ``"mnist"`` of 14 × 14 or 28 × 28, or ``"histology"``.
+    rotations
+        How every image is turned, MNIST at its full resolution: ``"none"``; ``"turns"``, by a random quarter turn, an
+        exactly C4-invariant law; ``"any"``, by any angle as in Birrell et al. (2022), a law that is C4-invariant and,
+        but for interpolation, C8-invariant.
+    share
+        Part of the training images that is drawn, in (0, 1].
+    seed
+        Of the draw, and of the angles.
+
+    Returns
+    -------
+    tuple
+        Two pairs of images in [−1, 1], float32 ``(n, c, size, size)``, and classes ``(n,)``, zeros for histology.
+    """
+    train, held_out = _sets(data, size)
+    check_choice("rotations", rotations, ROTATIONS)
+    if not 0 < check_float("share", share) <= 1:
+        raise ValueError(f"share must be in (0, 1], got {share}")
+    rng = generator_of(seed, 10)
+    chosen = torch.randperm(len(train.images), generator=rng)[: max(1, round(share * len(train.images)))]
+    parts = ((train.images[chosen], train.classes[chosen], rng), (held_out.images, held_out.classes, None))
+    return tuple(
+        (
+            _turned(images, size, rotations, generator_of(0, 11) if source is None else source),
+            torch.zeros_like(classes) if data == "histology" else classes,
+        )
+        for images, classes, source in parts
+    )
+
+
+def _sets(data: str, size: int) -> tuple[LabelledImages, LabelledImages]:
+    check_choice("data", data, DATA)
+    if data == "digits" and check_int("size", size) != 8:
+        raise ValueError(f"size must be 8 for digits, got {size}")
+    if data == "mnist" and check_int("size", size) not in (14, 28):
+        raise ValueError(f"size must be 14 or 28 for mnist, got {size}")
+    if data == "digits":
+        return digit_images()
+    return mnist_images(28) if data == "mnist" else tissue_images(size)
+
+
+def _turned(images: Tensor, size: int, rotations: str, rng: torch.Generator) -> Tensor:
+    images = images.float()
+    if rotations != "none":
+        angle = torch.rand(len(images), generator=rng)
+        degrees = 90.0 * (4 * angle).floor() if rotations == "turns" else 360 * angle
+        images = rotate_images(images, degrees)
+    return avg_pool2d(images, images.shape[-1] // size).clamp(-1, 1)
+
+
+def judge_of(data: str, size: int, rotations: str = "none") -> FeatureClassifier:
+    """Return the fixed classifier in whose features such images are compared, trained once per process."""
+    angles = "any" if check_choice("rotations", rotations, ROTATIONS) == "any" else "grid"
+    if check_choice("data", data, DATA) == "digits":
+        return digit_classifier(FeatureSettings(angles=angles))
+    if data == "mnist":
+        return mnist_classifier(size, FeatureSettings(angles=angles, epochs=12))
+    return tissue_classifier(size)
