@@ -48,7 +48,7 @@ def test_pairings_do_not_touch_one_another(games: dict[str, Game]) -> None:
 
 
 def test_small_data_sets_are_respected() -> None:
-    batches = plane_games._Batches(SMALL, [Pairing("plain", "plain")] * 2, gaussian_mixture(), 8)
+    batches = plane_games._Batches(SMALL, [Pairing("plain", "plain")] * 2, gaussian_mixture(), 8, "cpu")
     drawn = batches.real().unflatten(0, (2, 4))
     assert torch.equal(drawn[0], drawn[1])
     for run in range(4):
@@ -60,7 +60,7 @@ def test_small_data_sets_are_respected() -> None:
 
 def test_turned_data_are_turned() -> None:
     pairings = [Pairing("plain", "plain"), Pairing("plain", "plain", turned_data=True)]
-    batches = plane_games._Batches(replace(SMALL, seeds=40), pairings, gaussian_mixture(), 8)
+    batches = plane_games._Batches(replace(SMALL, seeds=40), pairings, gaussian_mixture(), 8, "cpu")
     plain, turned = batches.real().unflatten(0, (2, -1)).unbind()
     which = (gaussian_mixture().sector(turned) - gaussian_mixture().sector(plain)) % 4
     shares = torch.bincount(which.flatten()) / which.numel()

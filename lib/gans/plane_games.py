@@ -238,12 +238,7 @@ def generator_width(settings: Settings, kind: str, action: Representation) -> in
 
 
 def _play(
-    settings: Settings,
-    pairings: list[Pairing],
-    target: Mixture,
-    averaged: bool,
-    width: int,
-    device: torch.device | str,
+    settings: Settings, pairings: list[Pairing], target: Mixture, averaged: bool, width: int, device: torch.device | str
 ) -> list[Game]:
     action, rule = target.representation, objective(settings.objective)
     players = [_players(settings, pairing, action, width) for pairing in pairings]
@@ -287,12 +282,7 @@ class _Batches:
     """Training points and noise, drawn in the same order whatever the players are."""
 
     def __init__(
-        self,
-        settings: Settings,
-        pairings: Sequence[Pairing],
-        target: Mixture,
-        noise: int,
-        device: torch.device | str = "cpu",
+        self, settings: Settings, pairings: Sequence[Pairing], target: Mixture, noise: int, device: torch.device | str
     ) -> None:
         self.size, self.noise, self.pairings, self.device = settings.batch, noise, len(pairings), device
         shape = (settings.seeds, max(settings.samples))
