@@ -10,12 +10,8 @@ from scipy.stats import binom
 
 from lib.experiments import sample_complexity as chapter
 from lib.experiments import sample_complexity_at_scale as at_scale
-from lib.experiments import symmetric_images as images
-from lib.experiments import symmetric_mmd as mmd
-from lib.experiments import symmetric_regularised as regularised
-from lib.images.bundled import histology_patches
 from lib.transport.divergences import w1_batch
-from lib.transport.quotient import lattice, no_group, radial, turns
+from lib.transport.quotient import lattice, radial, turns
 from lib.transport.rates import (
     SliceLaw,
     adjusted,
@@ -113,13 +109,6 @@ def test_seeds_reach_every_draw():
         yield chapter.lattice_errors(2, 2, 4, 6, seeds)
         yield chapter.disc_gain(settings, 8, (1, 2), 4).all_rotations
         yield chapter.different_laws(settings).plain[512]
-        yield mmd.panel_squares(0.2, 8, 8, seeds)
-        yield mmd.check_law(0.2, 4, 8, 8, 8, seeds).measured
-        yield mmd.different_rings(0.2, 4, 12, seeds=seeds).plain
-        yield regularised.compare("kl", 2, 1, 1.0, {8: 4}, seeds).divergence[8]
-        yield regularised.compare_orders("alpha2", 4, 4, 2, seeds).divergence[1]
-        yield images.image_distances("digits", "C4", 5, 4, seeds)
-        yield images.false_symmetry(replicates=2, target=20, seeds=seeds)[25]
 
     first, again, second = (list(tiny(chapter.Settings(seed=s, seeds=2))) for s in (0, 0, 1))
     for one, same, other in zip(first, again, second):
@@ -202,92 +191,6 @@ def test_different_laws_have_the_stated_distance():
     assert float(w1_batch(u, u / 2, lattice(4, 1))) == pytest.approx(1 / 32, rel=1e-3)
 
 
-@pytest.mark.parametrize("order", [1, 4, 32, math.inf])
-def test_ring_reach_against_a_sample(order):
-    action = radial(2) if math.isinf(order) else (no_group(2) if order == 1 else turns(order))
-    x = mmd.ring(1, 1200, torch.Generator().manual_seed(0))[0]
-    sampled, exact = mmd.kernel_reach(x, action, 0.26), mmd.ring_reach(order, 0.26)
-    assert sampled.a == pytest.approx(exact.a, abs=0.01)
-    assert sampled.mean == pytest.approx(exact.mean, abs=0.005)
-
-
-def test_panels():
-    panel = mmd.measure_panel(mmd.WIDTHS["2π/24"], 60)
-    assert panel.excess < 0.05 < panel.excess_without_reach
-    assert panel.plateau_factor() < 2 < panel.plateau_factor(mmd.WIDTHS["2π/384"])
-    assert (panel.law <= panel.constant + 1e-12).all()
-    for width in mmd.WIDTHS.values():
-        law = [mmd.ring_reach(order, width).ratio for order in mmd.ORDERS]
-        assert law[-1] <= 1.05 * mmd.ring_reach(math.inf, width).ratio
-
-
-def test_sharp_law():
-    for order, replicates, m in ((1, 300, 32), (64, 2500, 16)):
-        check = mmd.check_law(mmd.WIDTHS["2π/24"], order, replicates, n=32, m=m)
-        assert check.relative_error < max(0.03, 4 * check.standard_error)
-    assert mmd.check_law(mmd.WIDTHS["2π/24"], 64, 500, 32, 32).closed_form < 0.2 * check.without_group
-
-
-def test_different_rings_exceed_the_constant():
-    rings = mmd.different_rings(mmd.WIDTHS["2π/24"], 16, replicates=12)
-    assert rings.ratio[0] < rings.constant < rings.ratio[-1]
-
-
-def test_regularised():
-    plane = regularised.compare("kl", 2, 2, replicates={16: 4, 32: 3, 64: 2})
-    line = regularised.compare("alpha2", 1, 1, 8.0, replicates={16: 12, 32: 8, 64: 6})
-    assert abs(plane.difference) < 0.02 < abs(line.difference)
-    for n, values in plane.divergence.items():
-        assert (values <= plane.transport[n] + 1e-9).all()
-    low, high = plane.interval(50)
-    assert low <= plane.difference <= high
-    orders = regularised.compare_orders("alpha2", 2, n=16, replicates=4)
-    assert sorted(orders.divergence) == [1, 4, 16, 64, 256]
-    assert abs(orders.difference) < 0.02
-    assert orders.slopes()[0] == pytest.approx(-0.5, abs=0.1)
-
-
-def test_independent_cases_side_by_side_give_the_same():
-    (first, *_), alone = mmd.measure_panels(8, n=16).values(), mmd.measure_panel(mmd.WIDTHS["2π/24"], 8, n=16)
-    assert np.array_equal(first.ratio, alone.ratio)
-    plan = [(0.2, 4, 20, 16, 8), (0.2, 64, 30, 16, 16), (0.1, 1, 20, 8, 16)]
-    assert mmd.check_laws(plan) == [mmd.check_law(*row) for row in plan]
-
-
-def test_real_images():
-    (curves,) = images.error_curves("histology", ("D4",), replicates=16)
-    value, low, high = curves.factors(100, 100)
-    assert 1 < low < value < high
-    assert max(images.false_symmetry(replicates=2).values()) < 1
-    for name in images.IMAGES:
-        assert images.predicted(name, "C4", count=200).interval[0] > 1
-
-
-def test_histology_patches():
-    patches = histology_patches(8, 8)
-    assert patches.shape == (4096, 64)
-    assert 0 <= patches.min() < patches.max() <= 1
-    assert torch.equal(histology_patches(8, 4)[2], patches[1])
-    with pytest.raises(ValueError, match="size must be between 2 and 64"):
-        histology_patches(1)
-
-
-def test_equivalent_size_interpolates_and_continues():
-    curve = {n: n**-0.5 for n in (10, 20, 80)}
-    for n in (5, 10, 33, 80, 200):
-        assert images.equivalent_size(curve, n**-0.5) == pytest.approx(n)
-
-
-def test_calculator():
-    x = torch.randn(200, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    saved = mmd.samples_saved(x, turns(4), 0.3)
-    assert saved.interval[0] < saved.mmd < saved.interval[1]
-    assert saved.transport == 4
-    assert 1 < saved.mmd < 4
-    assert mmd.samples_saved(x, radial(2)).transport == math.inf
-    assert mmd.samples_saved(x[:, :1], no_group(1)).mmd == pytest.approx(1)
-
-
 def test_slopes():
     keys = np.array([1.0, 2.0, 4.0])
     assert slope(keys, keys**-0.7) == pytest.approx(-0.7)
@@ -296,10 +199,7 @@ def test_slopes():
     assert low == pytest.approx(high)
 
 
-PARTS_QUICKLY = [part for part in at_scale.PARTS if part not in ("regularised", "images")]
-
-
-@pytest.mark.parametrize("part", PARTS_QUICKLY)
+@pytest.mark.parametrize("part", at_scale.PARTS)
 def test_full_scale_runs_go_on_where_they_stopped(part, tmp_path, monkeypatch, capsys):
     small, computed, true_compute = at_scale.Scale(0.0005, 128), [], at_scale._compute
 
@@ -326,7 +226,7 @@ def test_full_scale_runs_go_on_where_they_stopped(part, tmp_path, monkeypatch, c
 
 def test_stored_pieces_are_what_the_experiments_compute(tmp_path, capsys):
     scale = at_scale.Scale(0.0005, 128)
-    for part in PARTS_QUICKLY:
+    for part in at_scale.PARTS:
         at_scale.run_part(part, tmp_path, scale)
     capsys.readouterr()
     stored = {c.name: c for c in at_scale.rates(tmp_path)}["d = 3"]
@@ -340,9 +240,6 @@ def test_stored_pieces_are_what_the_experiments_compute(tmp_path, capsys):
     (disc,) = at_scale.discs(tmp_path).values()
     assert list(disc.errors) == list(chapter.TURNS)
     assert disc.errors[256].mean() == pytest.approx(disc.floor, rel=0.05)
-    panel = at_scale.panels(tmp_path)["2π/96", 64]
-    direct = mmd.measure_panel(mmd.WIDTHS["2π/96"], 8)
-    assert panel.ratio == pytest.approx(direct.ratio, rel=1e-12)
 
 
 def test_batches_keep_averages_and_their_errors():
@@ -375,18 +272,11 @@ def test_the_stored_results_keep_to_the_bounds():
             assert chapter.wrong_rate(result, result.rate.quotient_dim).defect < -0.004
     for gain in at_scale.gains():
         assert max(abs(end - gain.theory) for end in gain.interval) < 0.02
-    for panel in at_scale.panels().values():
-        assert panel.excess < 0.05 < panel.excess_without_reach
-        assert panel.plateau_factor() < 2
     discs = at_scale.discs()
     law = slice_law(discs[64].errors, 64)
     for n, disc in discs.items():
         mean = np.array([v.mean() for v in disc.errors.values()])
         assert mean[1:] == pytest.approx(law.predict(n, np.array(list(disc.errors))[1:]), rel=0.04)
-    *several, one, steep = at_scale.duals()
-    assert max(abs(end) for c in several for end in c.interval()) < 0.02
-    assert steep.difference < one.difference < -0.02
-    assert min(curves.factors(n)[1] for curves in at_scale.curves() for n in curves.grouped) > 1
 
 
 def test_bad_input():
@@ -408,19 +298,11 @@ def test_bad_input():
         (lambda: slice_law(list(errors), 8), TypeError, "errors must be a Mapping"),
         (lambda: slice_law(errors, 8, smallest=0), ValueError, "smallest must be at least 1"),
         (lambda: chapter.uniform_torus(0), ValueError, "dim must be at least 1"),
-        (lambda: mmd.ring(1, 2, torch.Generator(), 1.0, 0.5), ValueError, "outer must be a finite number"),
-        (lambda: images.plan("faces", None, 4), ValueError, "name must be one of"),
     ):
         with pytest.raises(error, match=message):
             call()
     with pytest.raises(ValueError, match="finite replicates"):
         corrected_rate({16: np.ones(1), 32: np.ones(3)}, 2, 16, 16)
-    with pytest.raises(ValueError, match="x must have shape"):
-        mmd.samples_saved(torch.zeros(5, 2, dtype=torch.float64), turns(2))
-    with pytest.raises(ValueError, match="bandwidth must be positive, got 0"):
-        mmd.samples_saved(torch.zeros(20, 2, dtype=torch.float64), turns(2))
-    with pytest.raises(ValueError, match="name must be one of"):
-        images.image_law("faces")
     large = chapter.Settings(scale="paper")
     assert large.replicates(3)[2048] >= 40
     assert large.factor == 10

@@ -1,8 +1,4 @@
-"""Chapter *Sample complexity*: Wasserstein-1 under a group. Settings in, typed results out, no plotting.
-
-MMD is in :mod:`lib.experiments.symmetric_mmd`, regularised divergences in
-:mod:`lib.experiments.symmetric_regularised`, real images in :mod:`lib.experiments.symmetric_images`.
-"""
+"""Chapter *Sample complexity*: Wasserstein-1 under a group. Settings in, typed results out, no plotting."""
 
 from __future__ import annotations
 

@@ -27,29 +27,17 @@ from lib import __version__
 from lib.checks import check_choice, check_float, check_int
 from lib.device import default_device
 from lib.experiments import sample_complexity as transport
-from lib.experiments import symmetric_images as images
-from lib.experiments import symmetric_mmd as mmd
-from lib.experiments import symmetric_regularised as dual
 from lib.page.command_line import clear_errors, use_threads
 from lib.page.stored import circumstances, write_whole
 from lib.transport.quotient import Isometries
 
 RESULTS = Path(__file__).resolve().parents[2] / "data" / "results" / "sample_complexity"
-PARTS = ("rates", "gains", "kernels", "regularised", "images")
+PARTS = ("rates", "gains")
 BATCHES = 100
 
 # Sample size → replicates. Rates have theirs in Settings.replicates.
 LATTICE = {1: {64: 80_000}, 2: {64: 1600}, 3: {64: 1600}, 4: {64: 1600}}
 DISC = {64: 1000, 256: 200, 1024: 40}
-PANELS = {16: 4000, 64: 2500, 256: 300}
-DUAL = {16: 60, 32: 50, 64: 40, 128: 20, 256: 10}
-LINE = {16: 200, 32: 160, 64: 120, 128: 60, 256: 30}
-IMAGES = {"digits": 64, "histology": 480}
-
-# Kind, dimension, side of the lattice, Lipschitz constant.
-DUAL_CASES = [(kind, dim, 2, 1.0) for kind in ("alpha2", "kl") for dim in (2, 3, 4)]
-LINE_CASES = [("alpha2", 1, 1, 1.0), ("alpha2", 1, 1, 8.0)]
-
 Piece = dict[str, np.ndarray]
 
 
@@ -90,7 +78,7 @@ class Task:
 
 def tasks(part: str, scale: Scale) -> list[Task]:
     """Return the pieces of one part, small samples first."""
-    makers = {"rates": _rates, "gains": _gains, "kernels": _kernels, "regularised": _regularised, "images": _images}
+    makers = {"rates": _rates, "gains": _gains}
     found = makers[check_choice("part", part, PARTS)]()
     chosen = [(case, n, r, work) for case, plan, work in found for n, r in scale.plan(plan).items()]
     return [Task(case, n, r, partial(work, n, r)) for case, n, r, work in sorted(chosen, key=lambda c: c[1])]
@@ -122,38 +110,6 @@ def _gains() -> Cases:
         return {str(order): values for order, values in gain.errors.items()} | {"all": gain.all_rotations}
 
     return [(f"d = {dim}", plan, partial(torus, dim)) for dim, plan in LATTICE.items()] + [("disc", DISC, disc)]
-
-
-def _kernels() -> Cases:
-    def work(width: float, n: int, count: int) -> Piece:
-        return {"squares": mmd.panel_squares(width, count, n)}
-
-    return [(f"width {k}", PANELS, partial(work, width)) for k, width in enumerate(mmd.WIDTHS.values())]
-
-
-def _regularised() -> Cases:
-    def work(case: tuple, n: int, count: int) -> Piece:
-        both = dual.compare(*case, replicates={n: count})
-        return {"divergence": both.divergence[n], "transport": both.transport[n]}
-
-    plans = [(case, DUAL) for case in DUAL_CASES] + [(case, LINE) for case in LINE_CASES]
-    return [(_dual_name(case), plan, partial(work, case)) for case, plan in plans]
-
-
-def _dual_name(case: tuple[str, int, int, float]) -> str:
-    kind, dim, _, lipschitz = case
-    return f"{kind}, d = {dim}, L = {lipschitz:g}"
-
-
-def _images() -> Cases:
-    def work(name: str, group: str | None, n: int, count: int) -> Piece:
-        return {"errors": images.image_distances(name, group, n, count)}
-
-    return [
-        (f"{name}, {group}", images.plan(name, group, IMAGES[name]), partial(work, name, group))
-        for name in images.IMAGES
-        for group in (None, *images.GROUPS)
-    ]
 
 
 # --- running ---------------------------------------------------------------------------------------------------------
@@ -281,31 +237,6 @@ def discs(folder: str | Path = RESULTS) -> dict[int, transport.DiscGain]:
     return {n: transport.DiscGain(_by_order(piece), piece["all"]) for n, piece in stored["disc"].items()}
 
 
-def panels(folder: str | Path = RESULTS) -> dict[tuple[str, int], mmd.Panel]:
-    """Return the stored panels of MMD by kernel width and sample size."""
-    stored, _ = load("kernels", folder)
-    named = zip(mmd.WIDTHS, stored.values(), strict=True)
-    return {(s, n): mmd.panel_of(mmd.WIDTHS[s], piece["squares"]) for s, sizes in named for n, piece in sizes.items()}
-
-
-def duals(folder: str | Path = RESULTS) -> list[dual.Comparison]:
-    """Return the stored regularised divergences beside transport: two dimensions and more, then the line."""
-    stored, _ = load("regularised", folder)
-    fields = ("divergence", "transport")
-    return [dual.Comparison(*c, *(_field(stored[_dual_name(c)], f) for f in fields)) for c in DUAL_CASES + LINE_CASES]
-
-
-def curves(folder: str | Path = RESULTS) -> list[images.ErrorCurves]:
-    """Return the stored error curves of real images."""
-    stored, _ = load("images", folder)
-    found = []
-    for name in images.IMAGES:
-        plain, *grouped = (_field(stored[f"{name}, {group}"], "errors") for group in (None, *images.GROUPS))
-        pairs = zip(images.GROUPS, grouped, strict=True)
-        found += [images.ErrorCurves(name, g, images.image_group(g).order, plain, errors) for g, errors in pairs]
-    return found
-
-
 def _field(sizes: dict[int, Piece], field: str) -> dict[int, np.ndarray]:
     return {n: sizes[n][field] for n in sorted(sizes)}
 
@@ -318,23 +249,11 @@ def summary(part: str, folder: str | Path = RESULTS) -> dict[str, Any]:
     """Return the numbers of a stored part that the chapter compares with theory."""
     if part == "rates":
         found = {c.name: asdict(c.rate) for c in rates(folder)}
-    elif part == "gains":
+    else:
         found = {
             f"torus, {g.name}": {"slope": g.slope, "interval": g.interval, "theory": g.theory} for g in gains(folder)
         }
         found |= {f"disc, n = {n}": {"floor": d.floor, "late_slope": d.late_slope} for n, d in discs(folder).items()}
-    elif part == "kernels":
-        found = {
-            f"s = {s}, n = {n}": {"excess": p.excess, "furthest_from_law_in_standard_errors": p.deviation}
-            for (s, n), p in panels(folder).items()
-        }
-    elif part == "regularised":
-        found = {
-            _dual_name((c.kind, c.dim, c.side, c.lipschitz)): {"difference": c.difference, "interval": c.interval()}
-            for c in duals(folder)
-        }
-    else:
-        found = {f"{c.images}, {c.group}, n = {n}": c.factors(n) for c in curves(folder) for n in c.grouped}
     return found
 
 
