@@ -14,8 +14,6 @@ from lib.page.command_line import clear_errors, use_threads
 
 COMMANDS = {
     "sample_complexity_at_scale": (["--share", "-1"], "share"),
-    "norm_trajectories": (["--runs", "0"], "runs"),
-    "implicit_bias_grid": (["--part", "classical", "--seeds", "0"], "seeds"),
 }
 
 
@@ -47,38 +45,6 @@ def test_commands_refuse_bad_values(name: str, tmp_path: Path, capsys: pytest.Ca
     assert ended.value.code == 2
     assert f"error: {culprit}" in capsys.readouterr().err
     assert not list(tmp_path.rglob("*.json"))
-
-
-@pytest.mark.parametrize(
-    ("name", "arguments", "culprit"),
-    [
-        ("norm_trajectories", ["--threads", "1000000000000"], "threads must be between 1 and 4096"),
-    ],
-)
-def test_commands_name_what_is_wrong(
-    name: str, arguments: list[str], culprit: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit):
-        importlib.import_module(f"lib.experiments.{name}").main([*arguments, "--out", str(tmp_path / "out")])
-    assert f"error: {culprit}" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("name", "arguments"),
-    [
-        ("norm_trajectories", []),
-        ("implicit_bias_grid", ["--part", "large_group"]),
-    ],
-)
-def test_long_runs_need_a_folder_first(
-    name: str, arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Otherwise the result of hours would be lost at the end."""
-    (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(SystemExit) as ended:
-        importlib.import_module(f"lib.experiments.{name}").main([*arguments, "--out", str(tmp_path / "file")])
-    assert ended.value.code == 2
-    assert "file" in capsys.readouterr().err
 
 
 def test_every_command_is_tested() -> None:

@@ -63,7 +63,7 @@ def test_class_count_by_brute_force(group: FiniteGroup) -> None:
 def test_every_group_of_the_chapter_is_in_the_catalogue() -> None:
     groups = [make() for make in implicit_bias.GROUPS.values()] + [group for group, _ in uncertainty.arena()]
     live = norm_trajectories.Settings()
-    full = norm_trajectories.SCALES["paper"]
+    full = norm_trajectories.Settings(size=28)
     groups += [setting.group for setting in (live, full)] + [setting.wrong_group for setting in (live, full)]
     assert {group.name for group in groups} <= set(CATALOGUE)
 

@@ -1,14 +1,11 @@
-"""Chapter *Implicit bias in Fourier space*, gradient flows: claims B1–B4 and B6, their controls, the stored grid."""
-
-import json
-from pathlib import Path
+"""Chapter *Implicit bias in Fourier space*, gradient flows: claims B1–B4 and B6, their controls, the stored runs."""
 
 import pytest
 import torch
 
 from lib.experiments import implicit_bias as chapter
-from lib.experiments import implicit_bias_grid as grid
 from lib.experiments.architecture_bias import ORDERS, Architectures, compare_architectures, order_violations
+from lib.page.results import stored
 from lib.symmetry.fourier import fourier_rank
 from lib.symmetry.groups import Dihedral
 from lib.training.linear_networks import Convolution, diagonal
@@ -184,44 +181,30 @@ def test_architectures_are_checked() -> None:
         compare_architectures(seeds=0)
 
 
-# --- the grid ---
+# --- stored runs ---
 
-
-def test_grid_is_stored_with_its_provenance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grid, "GROUPS", {"S3": chapter.GROUPS["S3"]})
-    monkeypatch.setattr(grid, "LARGE", "S3")
-    monkeypatch.setattr(grid, "PAIRS", ((0, 1),))
-    monkeypatch.setattr(grid, "POINTS", (2,))
-    monkeypatch.setattr(grid, "ORDERS", ORDERS[:1])
-    for part in grid.PARTS:
-        grid.main(["--part", part, "--seeds", "1", "--depths", "2", "--out", str(tmp_path)])
-        table = grid.load_part(part, tmp_path)
-        assert {"settings", "commit", "versions", "device", "date", "seconds", "rows"} <= set(table)
-        assert "NaN" not in json.dumps(table)
-    assert set(grid.load_part("classical", tmp_path)["summary"]) == {"diagonal", "circular"}
-    assert set(grid.load_part("large_group", tmp_path)["summary"]) == {"S3"}
-    with pytest.raises(ValueError, match="no stored result"):
-        grid.load_part("margins", tmp_path / "nothing")
-    with pytest.raises(ValueError, match="part must be one of"):
-        grid.load_part("everything")
+BOOK = "implicit_bias_in_fourier_space"
 
 
 def test_stored_margins_meet_the_bound() -> None:
-    rows = grid.load_part("margins")["rows"]
-    assert all(row["one_minus_cosine"] <= 1e-4 < row["diagonal"] for row in rows)
+    rows = stored(f"{BOOK}/digit_margins", "runs")
+    assert (rows["one_minus_cosine"] <= 1e-4).all()
+    assert (rows["diagonal"] > 1e-4).all()
 
 
-def test_stored_biases_meet_the_bounds() -> None:
-    tables = [grid.load_part(part) for part in ("classical", "groups", "large_group")]
-    rows = [row for table in tables for row in table["rows"]]
+def test_stored_networks_are_stationary_for_no_other_norm() -> None:
+    rows = stored(f"{BOOK}/stationary_networks", "runs")
     assert len(rows) >= 100
-    assert all(row["residual"] <= 1e-3 for row in rows)
-    assert {row["name"] for row in rows} == {*chapter.GROUPS, "diagonal", "circular"}
-    assert min(row["ratio"] for table in tables for row in table["summary"].values()) >= 100
+    assert (rows["residual"] <= 1e-3).all()
+    assert set(rows["architecture"]) == {*chapter.GROUPS, "diagonal", "circular"}
+    wrong = stored(f"{BOOK}/stationary_networks", "controls")
+    wrong = wrong[wrong["separation"] >= chapter.IDENTIFIABLE]
+    pairs = rows.merge(wrong, on=["architecture", "depth", "seed"], suffixes=("", "_wrong"))
+    assert (pairs["residual_wrong"] / pairs["residual"]).min() >= 100
 
 
-def test_stored_architectures_say_when_the_order_matters() -> None:
-    found = {(row["order"], row["points"]): row["violations"] for row in grid.load_part("architectures")["rows"]}
-    assert all(found["shuffled", points] == 0 for points in grid.POINTS)
-    assert all(found["rotations first", points] == 0 for points in grid.POINTS if points >= 16)
-    assert max(found["interleaved", points] for points in grid.POINTS) > 0
+def test_stored_ranks_say_when_the_order_matters() -> None:
+    found = stored(f"{BOOK}/fourier_ranks").set_index(["order", "points"])["violations"]
+    assert (found["shuffled"] == 0).all()
+    assert (found["rotations first"][[16, 24]] == 0).all()
+    assert found["interleaved"].max() > 0

@@ -1,9 +1,8 @@
-"""Norms along the training of three architectures (B7): lift, predictors, training, controls, storage."""
+"""Norms along the training of three architectures (B7): lift, predictors, training, controls."""
 
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor
 
 from lib.experiments import norm_trajectories as chapter
+from lib.page.results import stored
 from lib.symmetry.actions import motions, pixels
 from lib.symmetry.fourier import GroupFourier, effective_rank, schatten_norm
 from lib.symmetry.group_convolution import GroupConvolution
@@ -18,6 +18,7 @@ from lib.symmetry.groups import Cyclic, Dihedral
 from lib.training.margins import max_margin
 
 SETTINGS = chapter.Settings()
+NORMS = ["schatten", "euclidean"]
 
 
 @pytest.fixture(scope="module")
@@ -167,42 +168,18 @@ def test_norms_are_what_they_say(signed: Tensor) -> None:
 
 
 def test_irreducible_representations_of_both_groups_at_full_size() -> None:
-    settings = chapter.SCALES["paper"]
+    settings = chapter.Settings(size=28)
     right, wrong = GroupFourier(settings.group), GroupFourier(settings.wrong_group)
     assert dict(zip(right.dims, right.counts, strict=True)) == {1: 8, 2: 6, 4: 78, 8: 78}
     assert dict(zip(wrong.dims, wrong.counts, strict=True)) == {1: 3136, 2: 784}
 
 
-def test_stored_norms_come_back(tmp_path: Path) -> None:
-    settings = chapter.Settings(runs=1, decades=3, checkpoints=2, width=8)
-    norms = chapter.measure_norms(settings, ("FC", "G-CNN"))
-    chapter.store(norms, tmp_path)
-    back, content = chapter.load(8, tmp_path)
-    assert back.settings == settings
-    assert torch.allclose(back.losses, norms.losses)
-    for name, of in norms.values.items():
-        for norm, value in of.items():
-            assert torch.allclose(back.values[name][norm], value, rtol=1e-5)
-    assert {"commit", "date", "device", "versions", "seconds"} <= set(content)
-    with pytest.raises(ValueError, match="no stored result norms_28"):
-        chapter.load(28, tmp_path)
-
-
 def test_stored_full_size_result() -> None:
-    norms, content = chapter.load()
-    assert norms.settings.group.order == 6272
-    assert norms.settings.runs >= 5
+    rows = stored("implicit_bias_in_fourier_space/norms_of_digits").set_index("network")
+    values = {name: {norm: torch.tensor(rows.loc[name, norm]) for norm in NORMS} for name in rows.index}
+    norms = chapter.Norms(chapter.Settings(size=28), torch.tensor(rows["losses"].iloc[0]), values, 0.0)
     assert norms.violations("G-CNN", "schatten") == norms.violations("FC", "euclidean") == 0
-    assert norms.violations("wrong G-CNN", "schatten", chapter.NETWORKS) == norms.settings.runs
-    assert "/" not in content["commit"]
-
-
-def test_command_line_writes_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    threads = torch.get_num_threads()
-    chapter.main(["--scale", "default", "--runs", "1", "--decades", "3", "--width", "4", "--out", str(tmp_path)])
-    torch.set_num_threads(threads)
-    assert capsys.readouterr().out.strip().endswith("norms_8.json")
-    assert chapter.load(8, tmp_path)[0].settings.width == 4
+    assert norms.violations("wrong G-CNN", "schatten", chapter.NETWORKS) == 5
 
 
 def test_bad_input() -> None:

@@ -1,7 +1,6 @@
 """Chapter *Implicit bias in Fourier space*: what linear networks of depth L converge to (B1–B4).
 
-What the predictors look like is in :mod:`~lib.experiments.architecture_bias` (B6); the complete grid of both, and its
-stored results, in :mod:`~lib.experiments.implicit_bias_grid`.
+What the predictors look like is in :mod:`~lib.experiments.architecture_bias` (B6).
 """
 
 from __future__ import annotations

@@ -2,21 +2,15 @@
 
 Fully connected, convolutional and group-convolutional linear networks of one depth classify two digits that are lifted
 to functions on the motions of the torus. Every network is seen through its predictor β = β(w), at unit margin, and all
-are compared at equal training loss. Full size, from the command line::
-
-    python -m lib.experiments.norm_trajectories --scale paper --out data/results/implicit_bias
+are compared at equal training loss. At full size: the run ``norms_of_digits``.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -25,16 +19,13 @@ from lib.checks import check_choice, check_float, check_int, check_tensor
 from lib.device import default_device
 from lib.images.bundled import digits
 from lib.images.datasets import mnist_test
-from lib.page.command_line import clear_errors, use_threads
 from lib.page.parameters import independent_seeds
-from lib.page.stored import circumstances, open_folder, write_whole
 from lib.symmetry.actions import motions, pixels, translations
 from lib.symmetry.fourier import GroupFourier, schatten_norm
 from lib.symmetry.group_convolution import GroupConvolution
 from lib.symmetry.groups import Cyclic, Dihedral, DirectProduct, SemidirectProduct
 from lib.training.log_loss_descent import descend, log_exponential_loss
 
-RESULTS = Path(__file__).resolve().parents[2] / "data" / "results" / "implicit_bias"
 NETWORKS = ("FC", "CNN", "G-CNN", "wrong G-CNN")
 COMPARED = NETWORKS[:3]
 NORMS = ("euclidean", "schatten", "wrong schatten", "renamed schatten", "bridge")
@@ -120,9 +111,6 @@ class Settings:
     def losses(self) -> Tensor:
         """Decades −log₁₀ of the loss at the checkpoints; the first says that every margin is positive."""
         return torch.linspace(math.log10(self.points), self.decades, self.checkpoints, dtype=torch.float64)
-
-
-SCALES = {"default": Settings(), "paper": Settings(size=28, width=6272, drop=0.6, decades=20, together=1)}
 
 
 @dataclass(frozen=True)
@@ -316,64 +304,3 @@ def measure_norms(settings: Settings, networks: Sequence[str] = NETWORKS, device
             "bridge": beta.norm(p, dim=-1),
         }
     return Norms(settings, settings.losses, values, time.perf_counter() - began)
-
-
-def store(norms: Norms, folder: str | Path) -> Path:
-    """Write norms and their provenance to ``norms_<size>.json`` in a folder, and return the file."""
-    path = Path(folder) / f"norms_{norms.settings.size}.json"
-    values = {n: {k: _rounded(v) for k, v in of.items()} for n, of in norms.values.items()}
-    content = {
-        "experiment": "norm_trajectories",
-        "settings": asdict(norms.settings),
-        "seconds": round(norms.seconds, 1),
-        "dtype": "float64",
-        **circumstances(),
-        "losses": norms.losses.tolist(),
-        "values": values,
-    }
-    write_whole(path, (json.dumps(content, indent=1) + "\n").encode())
-    return path
-
-
-def load(size: int = 28, folder: str | Path = RESULTS) -> tuple[Norms, dict[str, Any]]:
-    """Return stored norms and the whole content of their file.
-
-    Raises
-    ------
-    ValueError
-        There is no such file.
-    """
-    path = Path(folder) / f"norms_{check_choice('size', size, (7, 8, 14, 28))}.json"
-    if not path.is_file():
-        raise ValueError(f"no stored result {path.name}; make it with python -m {__name__} --scale paper")
-    content = json.loads(path.read_text(encoding="utf-8"))
-    given = content["settings"]
-    settings = Settings(**(given | {"classes": tuple(given["classes"])}))
-    values = {n: {k: torch.tensor(v).double() for k, v in of.items()} for n, of in content["values"].items()}
-    return Norms(settings, torch.tensor(content["losses"]).double(), values, content["seconds"]), content
-
-
-def _rounded(values: Tensor) -> list[list[float]]:
-    return [[float(f"{v:.6g}") for v in row] for row in values.tolist()]
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Train the networks and store their norms."""
-    parser = argparse.ArgumentParser(prog="norm_trajectories", description=(main.__doc__ or "").strip())
-    parser.add_argument("--scale", default="paper", choices=SCALES)
-    parser.add_argument("--out", required=True, type=Path, help="folder for results")
-    parser.add_argument("--threads", type=int, default=1)
-    names = ("runs", "width", "decades", "together")
-    for name in names:
-        parser.add_argument(f"--{name}", type=int, help="replaces the scale's number")
-    given = parser.parse_args(arguments)
-    with clear_errors(parser):
-        use_threads(given.threads)
-        changes = {name: getattr(given, name) for name in names if getattr(given, name) is not None}
-        settings = replace(SCALES[given.scale], **changes)
-        open_folder(given.out)
-        print(store(measure_norms(settings), given.out))
-
-
-if __name__ == "__main__":
-    main()
