@@ -133,7 +133,7 @@ class FiniteGroup(Group):
         """
         if not isinstance(other, FiniteGroup) or (self.order, self.element_shape) != (other.order, other.element_shape):
             return False
-        numbers = torch.arange(0, self.order, -(-self.order // 4096))
+        numbers = torch.arange(0, self.order, -(-self.order // 4096), device="cpu")
         g, s = self.element(numbers), self.generators()[:, None]
         if not torch.equal(g, other.element(numbers)) or not bool(other.contains(s).all()):
             return False

@@ -63,9 +63,9 @@ class TableGroup(FiniteGroup):
     """The group of a multiplication table; element i is the vector ``(i,)``. See :func:`from_table`."""
 
     def __init__(self, table: Tensor, name: str) -> None:
-        _check_table(table)
-        self.table, self.name, self.order, self.element_shape = table.clone(), name, len(table), (1,)
-        one = (table == torch.arange(self.order)).all(1).nonzero()[0, 0]
+        self.table = table = _check_table(table)
+        self.name, self.order, self.element_shape = name, len(table), (1,)
+        one = (table == torch.arange(self.order, device="cpu")).all(1).nonzero()[0, 0]
         self._inverses = (table == one).nonzero()[:, 1]
         self._generators = self._few_generators(int(one))
 
@@ -92,13 +92,13 @@ class TableGroup(FiniteGroup):
     def _few_generators(self, one: int) -> Tensor:
         """Return elements each of which is the first outside of what those before it generate."""
         found: list[int] = []
-        inside = torch.arange(self.order) == one
+        inside = torch.arange(self.order, device="cpu") == one
         while not inside.all():
             found.append(int((~inside).nonzero()[0, 0]))
             count = 0
             while count != (count := int(inside.sum())):  # products with a generator, until nothing new comes
                 inside[self.table[inside][:, found].unique()] = True
-        return torch.tensor(found or [one])[:, None]
+        return torch.tensor(found or [one], device="cpu")[:, None]
 
 
 def from_table(table: Tensor, name: str) -> TableGroup:
@@ -179,14 +179,15 @@ def from_generators(matrices: Tensor, name: str, limit: int = CLOSURE_LIMIT) -> 
     return generated_by_matrices(matrices, name, limit)
 
 
-def _check_table(table: Tensor) -> None:
+def _check_table(table: Tensor) -> Tensor:
+    """Return a copy on the CPU of a table that is the multiplication table of a group."""
     check_tensor("table", table, (None, None))
     n = len(table)
     if table.dtype != torch.int64:
         raise TypeError(f"table must be of dtype torch.int64, got {table.dtype}")
     if table.ndim != 2 or table.shape[1] != n or not 1 <= n <= LARGEST_TABLE:
         raise ValueError(f"table must have shape (n, n) with 1 ≤ n ≤ {LARGEST_TABLE}, got {tuple(table.shape)}")
-    numbers = torch.arange(n)
+    table, numbers = table.to("cpu", copy=True), torch.arange(n, device="cpu")
     if not (table.sort(1).values == numbers).all() or not (table.sort(0).values == numbers[:, None]).all():
         raise ValueError(f"table must have every number 0 … {n - 1} once in each row and column: no division otherwise")
     left, right = (table == numbers).all(1), (table == numbers[:, None]).all(0)
@@ -196,3 +197,4 @@ def _check_table(table: Tensor) -> None:
         if not torch.equal(table[table[a]], table[a][table]):
             b, c = (table[table[a]] != table[a][table]).nonzero()[0].tolist()
             raise ValueError(f"table must be associative, but ({a}·{b})·{c} differs from {a}·({b}·{c})")
+    return table

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from lib.checks import seeded
-from lib.symmetry import actions, axioms, fourier, generated, groups, haar, irreps, lie, symmetrization
+from lib.symmetry import actions, axioms, fourier, generated, groups, haar, irreps, lie, own_groups, symmetrization
 from lib.symmetry import representations as reps
 from lib.symmetry.group_convolution import GroupConvolution
 from tests.calls import call, law, normal, numbers
@@ -229,7 +229,14 @@ def numbered(index):
     return C6.element(index), S4.index(S4.element(index))
 
 
+@call(D4.cayley_table(), torch.tensor([[1, 2, 0, 4, 3]]), numbers(8, 5, 1), numbers(8, 5, 1))
+def own_groups_of_integers(table, permutations, a, b):
+    group, turned = own_groups.from_table(table, "D4 by its table"), own_groups.from_permutations(permutations, "C6")
+    out = [group.multiply(a, b), group.inverse(a), group.element(group.index(a)), group.contains(a)]
+    return out, turned.multiply(permutations[0], permutations[0])
+
+
 @call(torch.tensor([[[0.0, -1.0], [1.0, 0.0]]]).double(), double="matrices must be in double precision")
-def generated_matrices(matrices):
-    V = generated.generated_by_matrices(matrices.double(), "C4 from matrices")
+def own_group_of_matrices(matrices):
+    V = own_groups.from_generators(matrices.double(), "quarter turns")
     return V.matrix(V.group.elements().to(matrices.device))
