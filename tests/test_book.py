@@ -108,6 +108,13 @@ def test_the_theme_switch(site: str, browser: Browser) -> None:
         assert len(backgrounds) == 2
 
 
+def test_what_rests_on_what_is_drawn_and_said(pages: Path) -> None:
+    picture, chapter = (pages / "map.html").read_text(), (pages / "haar_projections.html").read_text()
+    assert picture.count("<svg") >= len([path for path in (ROOT / "book").glob("*.ipynb")]) - 1
+    assert re.search(r'class="used-by">Used by .*?href="#evidence-h2"', chapter)
+    assert re.search(r'class="used-by">Used by .*?href="stability_of_augmentation.html#evidence-a3"', chapter)
+
+
 def test_every_module_has_its_api_section(pages: Path) -> None:
     text = "".join(path.read_text() for path in pages.glob("api*.html"))
     paths = [path.relative_to(ROOT).with_suffix("") for path in (ROOT / "lib").rglob("[a-z]*.py")]

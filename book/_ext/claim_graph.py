@@ -25,7 +25,7 @@ MIME_TYPE = "application/vnd.symmetry-book.evidence+json"
 _DIRECTIVE = re.compile(r"^(`{3,}|:{3,})\{prf:(\w+)\}([^\n]*)\n(.*?)^\1[`:]*\s*$", re.MULTILINE | re.DOTALL)
 _LABEL = re.compile(r"^:label: (\S+)$", re.MULTILINE)
 _REFERENCE = re.compile(r"\{prf:ref\}`(?:[^`<]*<)?([\w-]+)>?`")
-_WIDTH, _HEIGHT, _GAP, _LETTERS = 208, 26, 44, 31
+_WIDTH, _HEIGHT, _GAP, _LETTERS = 204, 26, 34, 28
 
 
 @dataclass
