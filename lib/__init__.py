@@ -3,7 +3,7 @@
 Its rooms, from the floor up; a module imports from its own room and from those below it, never from above:
 
 ``symmetry``   groups, Lie groups, representations, actions, Haar projections, irreps, Fourier
-``transport``  optimal transport under a group, divergences, kernels, two-sample tests, rates
+``transport``  optimal transport under a group, divergences, kernels, two-sample tests
 ``training``   networks, descent and flow, margins, ensembles, particles
 ``images``     sets of images, the small classifier, scores
 ``gans``       objectives, players, games
