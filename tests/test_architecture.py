@@ -20,7 +20,6 @@ LONG = {
     "symmetry/representations", "training/augmented_descent", "training/discovery", "training/mean_field",
     "training/mean_field_descent", "training/networks", "transport/divergences", "transport/kernels",
 }  # fmt: skip
-LEAVING = {"page/command_line"}  # it serves the programs of the first edition, and goes with them
 MODULES = sorted(path for path in LIB.rglob("*.py") if "experiments" not in path.parts)
 
 
@@ -38,7 +37,7 @@ def imported_rooms(path: Path) -> set[str]:
     return {full.split(".")[1] for full in found if full.startswith("lib.")} - {"ROOT", "__version__"}
 
 
-@pytest.mark.parametrize("path", [path for path in MODULES if name(path) not in LEAVING | {"__init__"}], ids=name)
+@pytest.mark.parametrize("path", [path for path in MODULES if name(path) != "__init__"], ids=name)
 def test_arrows_point_down(path: Path) -> None:
     room = name(path).split("/")[0]
     allowed = ABOVE[room] if room in ABOVE else set(FLOORS[: FLOORS.index(room) + 1])

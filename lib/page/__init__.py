@@ -4,5 +4,5 @@
 ``clock``   how long the cells before it took
 ``ledger``, ``seed_tables``   all claims on one page, also at other seeds
 ``figures``, ``movies``   figures, tables, films to scrub through
-``parameters``, ``results``, ``notebooks``, ``stored``, ``command_line``   parameter cells, stored numbers, execution
+``parameters``, ``results``, ``notebooks``   parameter cells, stored numbers, execution
 """
