@@ -73,7 +73,7 @@ SIZES: dict[tuple[str, str], Sizes] = {
     ("perm", "default"): Sizes(100, 20, 6, 8, 12, 10, 25, 1e-4),
     ("trans", "default"): Sizes(100, 25, 8, 4, 12, 10, 25, 1e-6),
     ("rot", "default"): Sizes(200, 25, 8, 4, 12, 10, 25, 1e-5),
-    ("groups", "default"): Sizes(100, 25, 8, 3, 20, 8, 25, 5e-6),
+    ("groups", "default"): Sizes(100, 25, 8, 3, 40, 8, 25, 5e-6),
 }
 
 
