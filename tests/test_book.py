@@ -110,7 +110,7 @@ def test_the_theme_switch(site: str, browser: Browser) -> None:
 
 def test_what_rests_on_what_is_drawn_and_said(pages: Path) -> None:
     picture, chapter = (pages / "map.html").read_text(), (pages / "haar_projections.html").read_text()
-    assert picture.count("<svg") >= len([path for path in (ROOT / "book").glob("*.ipynb")]) - 1
+    assert picture.count("<svg") >= len(list((ROOT / "book").glob("*.ipynb"))) - 1
     assert re.search(r'class="used-by">Used by .*?href="#evidence-h2"', chapter)
     assert re.search(r'class="used-by">Used by .*?href="stability_of_augmentation.html#evidence-a3"', chapter)
 
