@@ -266,7 +266,7 @@ def test_tables_are_numbered_and_definitions_have_anchors(tmp_path: Path) -> Non
     content["cells"][1]["source"] = "def gain(x):\n    return x\n\nclass Law: pass\n"
     cells = prepare_notebook(content, {"T1": "tests/test_ledger.py::test_states"})[0]["cells"][1:]
     assert cells[0]["source"] == '<span id="def-gain"></span><span id="def-Law"></span>'
-    assert cells[2]["source"] == "````{table} Gains.\n:name: tab-gains\n\n| a |\n| --- |\n| 1 |\n````\n"
+    assert cells[2]["source"] == "~~~~{table} Gains.\n:name: tab-gains\n\n| a |\n| --- |\n| 1 |\n~~~~\n"
     assert "evidence-t1" in cells[3]["outputs"][0]["data"]["text/html"]
     assert [c["cell_type"] for c in cells] == ["markdown", "code", "markdown", "code", "markdown", "markdown"]
     assert function_link("#gain", "ideas") == "{definition}`gain ideas`"

@@ -84,7 +84,7 @@ def _continuation(cell: dict[str, Any], place: int) -> dict[str, Any]:
 
 def _table(texts: dict[str, str], markdown: str, name: str) -> dict[str, Any]:
     """Return a cell with a numbered table in place of the output of ``lib.page.figures.table``."""
-    source = f"````{{table}} {texts['caption']}\n:name: {texts['label']}\n\n{markdown}\n````\n"
+    source = f"~~~~{{table}} {texts['caption']}\n:name: {texts['label']}\n\n{markdown}\n~~~~\n"  # captions may hold `
     return {"cell_type": "markdown", "id": name, "metadata": {}, "source": source}
 
 
