@@ -30,7 +30,8 @@ def pytest_configure(config: pytest.Config) -> None:
     def compare_outputs(self: IPyNbCell, test: list, ref: list, skip_compare: tuple | None = None) -> bool:
         if not texts(self, test, ref, skip_compare):
             return False
-        self.comparison_traceback += figure_problems(stored=ref, fresh=test)
+        timing = "timing" in self.cell.metadata.get("tags", [])
+        self.comparison_traceback += figure_problems(stored=ref, fresh=test, timing=timing)
         return not self.comparison_traceback
 
     IPyNbCell.compare_outputs = compare_outputs
