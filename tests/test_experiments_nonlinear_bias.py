@@ -248,8 +248,9 @@ def test_bad_input(dihedral: chapter.OnFiniteGroup) -> None:
         chapter.OnRotations(2, (3, 3))
 
 
-def test_networks_that_do_not_learn_are_reported(dihedral: chapter.OnFiniteGroup) -> None:
+def test_networks_that_do_not_learn_have_no_rank_at_the_end(dihedral: chapter.OnFiniteGroup) -> None:
     x = random(1, 20, 60)
     x[:, 10:] = x[:, :10]  # both labels for every point
-    with pytest.raises(RuntimeError, match="1 of 1 runs did not reach"):
-        chapter.train("ReLU FC", dihedral, x, chapter.Settings(seeds=1, decades=3))
+    slopes = chapter.train("ReLU FC", dihedral, x, chapter.Settings(seeds=1, decades=3))
+    assert bool(slopes[:, 0].isfinite().all())
+    assert bool(slopes[:, -1].isnan().all())

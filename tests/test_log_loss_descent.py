@@ -97,3 +97,16 @@ def test_refuses_and_reports() -> None:
         log_exponential_loss(torch.zeros(2, 0))
     with pytest.raises(RuntimeError, match="1 of 1 runs did not reach loss"):
         descend([w], lambda: log_exponential_loss(torch.cat([w, -w], -1)), MARKS, lambda: w)
+
+
+def test_runs_that_do_not_arrive_may_be_kept_as_nan() -> None:
+    """The second run has points that contradict each other; the first is what it is alone."""
+    w = torch.tensor([[1.0], [1.0]], dtype=torch.float64, requires_grad=True)
+    sign = torch.tensor([[1.0, 1.0], [1.0, -1.0]], dtype=torch.float64)
+    found = descend([w], lambda: log_exponential_loss(w * sign), MARKS, lambda: w, stuck="nan")
+    alone = start([1.0])
+    expected = descend([alone], lambda: log_exponential_loss(alone * sign[:1]), MARKS, lambda: alone)
+    assert torch.equal(found[:1], expected)
+    assert bool(found[1, -1].isnan())
+    with pytest.raises(ValueError, match="stuck must be one of"):
+        descend([w], lambda: -w[:, 0], MARKS, lambda: w, stuck="stop")

@@ -258,9 +258,9 @@ class Ranks:
     seconds: float
 
     def training_reduction(self, network: str = "ReLU G-CNN") -> float:
-        """Return by what share training lowers the rank of a network: 1 − end/start, the median over the seeds."""
+        """Return by what share training lowers the rank of a network: 1 − end/start, the median of runs that arrive."""
         values = self.values[check_choice("network", network, self.values)]
-        return float((1 - values[:, -1] / values[:, 0]).median())
+        return float((1 - values[:, -1] / values[:, 0]).nanmedian())
 
     def shared_reduction(self, network: str = "ReLU G-CNN") -> float:
         """Return which share of the linear network's reduction a network has at the end.
@@ -269,7 +269,7 @@ class Ranks:
         1 for that of the linear G-CNN.
         """
         names = (check_choice("network", network, self.values), "ReLU FC", "linear G-CNN")
-        own, dense, linear = (float(self.values[name][:, -1].median()) for name in names)
+        own, dense, linear = (float(self.values[name][:, -1].nanmedian()) for name in names)
         return (dense - own) / (dense - linear)
 
 
@@ -327,12 +327,8 @@ def train(name: str, domain: Domain, x: Tensor, settings: Settings) -> Tensor:
     Returns
     -------
     Tensor
-        Linearizations around the data, shape ``(seeds, checkpoints + 1, points, dimension)``.
-
-    Raises
-    ------
-    RuntimeError
-        The loss does not fall so far, see :func:`lib.training.log_loss_descent.descend`; a ReLU network may have died.
+        Linearizations around the data, shape ``(seeds, checkpoints + 1, points, dimension)``; NaN where a network does
+        not get so far: all units of a class of points may die on the way.
     """
     check_tensor("x", x, (settings.points, domain.dimension), inexact=True)
     shapes, f = network(name, domain)
@@ -340,7 +336,9 @@ def train(name: str, domain: Domain, x: Tensor, settings: Settings) -> Tensor:
     y = torch.ones(settings.points, dtype=x.dtype)
     y[settings.points // 2 :] = -1
     marks = math.log(10) * settings.losses
-    return descend(w, lambda: log_exponential_loss(y * f(w, x)), marks, lambda: linearize(f, w, x), settings.drop)
+    return descend(
+        w, lambda: log_exponential_loss(y * f(w, x)), marks, lambda: linearize(f, w, x), settings.drop, "nan"
+    )
 
 
 def _living_start(shapes: Sequence[tuple[int, ...]], f: Network, x: Tensor, settings: Settings) -> list[Tensor]:
@@ -370,5 +368,6 @@ def measure_ranks(domain: Domain, settings: Settings | None = None, networks: Se
     x = torch.stack([domain.inputs(settings.points, s) for s in independent_seeds(settings.seed, settings.seeds)])
     ranks = {}
     for name in networks:
-        ranks[name] = effective_rank(domain.blocks(train(name, domain, x, settings))).nanmean(-1)
+        slopes = train(name, domain, x, settings).nan_to_num()  # a run that did not arrive counts as dead
+        ranks[name] = effective_rank(domain.blocks(slopes)).nanmean(-1)
     return Ranks(settings.losses, ranks, time.perf_counter() - began)

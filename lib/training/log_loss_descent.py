@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from lib.checks import check_float, check_tensor
+from lib.checks import check_choice, check_float, check_tensor
 
 
 def log_exponential_loss(margins: Tensor) -> Tensor:
@@ -31,6 +31,7 @@ def descend(
     marks: Tensor,
     observe: Callable[[], Tensor],
     drop: float = 0.3,
+    stuck: str = "raise",
 ) -> Tensor:
     """Descend on log R and return what is observed where log R first falls to each of the values −marks.
 
@@ -50,6 +51,9 @@ def descend(
         Returns what to keep at the current weights, shape ``(runs, ...)``.
     drop
         The decrease aimed at, between 1e-4 and 2.
+    stuck
+        What to do about runs that do not get there, as where a ReLU network dies on the way: ``"raise"``, or ``"nan"``,
+        which leaves NaN at the marks that they miss.
 
     Returns
     -------
@@ -64,6 +68,7 @@ def descend(
         Some run does not get there in fifty times the number of steps aimed at.
     """
     check_float("drop", drop, minimum=1e-4, maximum=2.0)
+    check_choice("stuck", stuck, ("raise", "nan"))
     check_tensor("marks", marks[1:], (None,))
     if marks.ndim != 1 or not len(marks) or bool((marks[1:] <= marks[:-1]).any()):
         raise ValueError(f"marks must be an ascending list, got {marks.tolist()}")
@@ -86,6 +91,8 @@ def descend(
         if not bool(missing.any()):
             return seen
         aimed, last = _step(weights, torch.autograd.grad(value.sum(), weights), share * drop), now
+    if stuck == "nan" and seen is not None:
+        return seen.masked_fill(missing.reshape(*missing.shape, *[1] * (seen.ndim - 2)), torch.nan)
     late, goal = int(missing.any(1).sum()), math.exp(-float(marks[-1]))
     raise RuntimeError(f"{late} of {runs} runs did not reach loss {goal:.0e}; the classes may not be separable")
 
