@@ -2,7 +2,7 @@
 
 ``evidence``, ``expectations``, ``claims``   a claim's number beside its bound and its broken control
 ``clock``   how long the cells before it took
-``ledger``, ``seed_tables``   all claims on one page, also at other seeds
+``ledger``, ``seed_tables``   all claims on one page, also at other seeds; a figure of these
 ``figures``, ``movies``   figures, tables, films to scrub through
 ``parameters``, ``results``, ``notebooks``   parameter cells, stored numbers, execution
 """

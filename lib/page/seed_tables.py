@@ -8,9 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from lib.page.claims import RELATIONS, Check, Claim
+from lib.page.claims import RELATIONS, Check, Claim, load_claims
+from lib.page.figures import show, style
+from lib.page.results import FOLDER, stored
 
 _PREFIX = "expect: "
+_RIM = 1e3  # of the figure: ratios beyond it, and all that has none, stand on its edge
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,67 @@ def read_other_seeds(results: Path, claims: dict[str, Claim]) -> dict[str, Other
             if name in claims and all(f"{name}.{check}.control" in chapter.table for check in claims[name].checks):
                 found[name] = _compare(claims[name], chapter.table)
     return found
+
+
+def seeds_figure(chapter: str, folder: Path = FOLDER) -> None:
+    """Show every check of a chapter's claims at the seeds of its stored sweep, each value as a multiple of its bound.
+
+    A row per check, on a logarithmic axis where 1 is the bound: measured values must stand left of it, controls right,
+    whatever the relation. A check whose bound is zero has no ratio: it shows on the edge whether it held.
+
+    Parameters
+    ----------
+    chapter
+        The chapter, whose sweep is ``CHAPTER/seeds.parquet``.
+    folder
+        Where the results are.
+
+    Raises
+    ------
+    ValueError
+        There is no such sweep, or it has none of the register's checks.
+
+    Examples
+    --------
+    >>> seeds_figure("groups_and_haar_measure")
+    """
+    import matplotlib.pyplot as plt  # here, as in figures
+
+    frame = stored(f"{chapter}/seeds", folder=folder)
+    checks = {f"{c.id}.{check.name}": check for c in load_claims().values() for check in c.checks.values()}
+    rows = [name for name in checks if f"{name}.control" in frame][::-1]
+    if not rows:
+        raise ValueError(f"chapter must have claims of the register in its sweep over seeds, got {chapter!r}")
+    jitter = np.linspace(-0.2, 0.2, len(frame)) if len(frame) > 1 else np.zeros(1)
+    with style():
+        fig, ax = plt.subplots(figsize=(6.4, 0.8 + 0.27 * len(rows)))
+        for column, colour, label in (("", "C0", "measured"), (".control", "C1", "broken control")):
+            ratios = [[_share(checks[row], v) for v in frame[row + column].to_numpy(float)] for row in rows]
+            x, y = np.clip(ratios, 1 / _RIM, _RIM), np.arange(len(rows))[:, None] + jitter
+            ax.plot(x.ravel(), y.ravel(), "o", color=colour, markersize=3.5, label=label, clip_on=False)
+        ax.axvline(1, color="gray", linewidth=1)
+        ax.set(xscale="log", xlim=(1 / _RIM, _RIM), yticks=range(len(rows)), yticklabels=rows)
+        ax.set_xlabel("multiple of the bound (left of 1: met)")
+        fig.legend(loc="outside upper center", ncols=2, fontsize=9)
+    held = [name for name in frame if name.startswith(_PREFIX) and (frame[name] == 1).all()]
+    show(
+        fig,
+        label=f"fig-seeds-{chapter.replace('_', '-')}",
+        caption=f"""The page at {len(frame)} other seeds: the worst value of every check and the control nearest to
+        passing, as multiples of the bound; what is beyond the frame, or has a bound of zero, stands on its edge. Of
+        {sum(name.startswith(_PREFIX) for name in frame)} further expectations {len(held)} held at every seed. Made at
+        commit {frame.attrs["commit"][:7]} on {frame.attrs["date"]}.""",
+        alt="""One row of dots per check on a logarithmic axis. Dots of measured values stand left of a line at one,
+        dots of broken controls right of it.""",
+    )
+
+
+def _share(check: Check, value: float) -> float:
+    """Return the ratio of a value and its bound that is at most one where the check holds; 0 or inf without one."""
+    lower = check.relation in (">", ">=")
+    if check.relation == "==" or not value * check.bound > 0:
+        return 0.0 if check.holds(value) else np.inf
+    return value / check.bound if lower == (check.bound < 0) else check.bound / value
 
 
 def _compare(claim: Claim, table: Any) -> OtherSeeds:
