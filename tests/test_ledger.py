@@ -369,8 +369,8 @@ def test_the_readme_states_the_count_of_the_ledger() -> None:
 def test_functions_link_back_to_their_claims() -> None:
     lines: list[str] = ["What it does."]
     app = type("App", (), {"srcdir": str(ledger.BOOK)})()
-    link_back(app, "function", "lib.experiments.haar_projections.cost_law", None, None, lines)
-    assert lines[-2] == "Evidence for :claim:`H10`."
+    link_back(app, "function", "lib.symmetry.haar.invariant_dimension", None, None, lines)
+    assert lines[-2] == "Evidence for :claim:`H3`."
     untouched = ["Nothing to add."]
     link_back(app, "function", "lib.symmetry.haar.projection", None, None, untouched)
     assert untouched == ["Nothing to add."]

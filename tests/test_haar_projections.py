@@ -1,0 +1,284 @@
+"""What the page *Haar projections* defines: other groups, other seeds, other routes, and controls that fail."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from lib.symmetry.actions import natural, pixels, regular, translations, trivial, vectors
+from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
+from lib.symmetry.haar import HaarSum, NullSpace, OrbitMean, invariant_dimension, projection
+from lib.symmetry.lie import Orthogonal, SpecialOrthogonal, Torus, Unitary
+from lib.symmetry.own_groups import named
+from lib.symmetry.representations import Hom
+from lib.training.risks import Risks, SmallNetwork, hessian
+from tests.chapters import load
+
+GROUPS = ["C2", "C7", "D3", "Q8", "A4", "C7:C3"]
+LIE = [SpecialOrthogonal(3), Orthogonal(3), Unitary(2), Torus(2)]
+CHECKS = ("idempotent", "self_adjoint", "commutes", "range")
+
+
+@pytest.fixture(scope="module")
+def page() -> SimpleNamespace:
+    return load("haar_projections", seed=11, group="S3")
+
+
+@pytest.fixture(scope="module")
+def maps(page: SimpleNamespace) -> dict[str, Hom]:
+    pairs = page.pairs_under_finite_groups() | page.pairs_under_lie_groups()
+    pairs |= {name: (regular(named(name)),) * 2 for name in GROUPS}
+    return {name: Hom(*pair) for name, pair in pairs.items()}
+
+
+def by_characters(page: SimpleNamespace, space: Hom) -> float:
+    g, w = page.haar(space.group)
+    return page.dimension(space.source.matrix(g), space.target.matrix(g), w)
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_a_group_acts_on_itself(page: SimpleNamespace, name: str) -> None:
+    group = named(name)
+    V, rho = regular(group), page.acting_on_itself(group)
+    assert torch.equal(rho, V.matrix(group.elements()))
+    A = page.normal(group.order, group.order, like=rho, s=1)
+    assert torch.allclose(page.moved(A, rho, rho), Hom(V, V).apply(group.elements(), A))
+    mean = page.average(A, rho, rho, page.even(group.order))
+    assert torch.allclose(mean, projection(Hom(V, V))(A))
+    difference = group.cayley_table()[group.index(group.inverse(group.elements()))]  # (g, h): the number of g⁻¹h
+    assert all(mean[difference == k].std() < 1e-12 for k in range(group.order))
+
+
+@pytest.mark.parametrize("group", LIE, ids=str)
+def test_nodes_are_elements_with_their_inverses_and_integrate_haar_measure(
+    page: SimpleNamespace, group: SpecialOrthogonal
+) -> None:
+    g, w = page.haar(group)
+    assert group.contains(g).all()
+    assert w.min() > 0
+    assert float(w.sum()) == pytest.approx(1, abs=1e-14)
+    V = vectors(group)
+    there, back = (torch.view_as_real(V.matrix(h) + 0j).flatten(1) for h in (g, group.inverse(g)))
+    gap, place = torch.cdist(back, there, compute_mode="donot_use_mm_for_euclid_dist").min(1)
+    assert gap.max() < 1e-7
+    assert torch.allclose(w, w[place])
+    for W in (V, V * V, V * V * V):  # first, second and third moments, by the Lie algebra alone
+        total = torch.tensordot(w.to(W.matrix(g)), W.matrix(g), 1)
+        assert torch.allclose(total, NullSpace(W).matrix(), rtol=0, atol=1e-12)
+
+
+def test_averages_are_the_projection(page: SimpleNamespace, maps: dict[str, Hom]) -> None:
+    for space, seed in itertools.product(maps.values(), (20, 21)):
+        found = page.defects(space, *page.haar(space.group), seed)
+        assert max(found[check] for check in CHECKS) < 1e-13
+        assert found["rank"] == projection(space).rank
+
+
+def test_matrices_of_averages(page: SimpleNamespace, maps: dict[str, Hom]) -> None:
+    for name in ("graphs, S4", "pentagon, D5", "Q8"):
+        space = maps[name]
+        g, w = page.haar(space.group)
+        matrix = page.matrix_of_average(space.source.matrix(g), space.target.matrix(g), w)
+        assert torch.allclose(matrix, HaarSum(space).matrix())
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_four_faults(page: SimpleNamespace, seed: int) -> None:
+    found = {name: page.defects(*case, seed) for name, case in page.four_faults().items()}
+    spoilt = {
+        "three turns": CHECKS,
+        "a subgroup": ("commutes", "range"),
+        "shears": ("self_adjoint", "range"),
+        "uniform angles": ("idempotent", "commutes", "range"),
+    }
+    for name, checks in spoilt.items():
+        assert min(found[name][check] for check in checks) > 0.02
+        assert max([found[name][check] for check in set(CHECKS) - set(checks)], default=0) < 1e-13
+
+
+def test_dimensions(page: SimpleNamespace, maps: dict[str, Hom]) -> None:
+    for space in maps.values():
+        assert by_characters(page, space) == pytest.approx(invariant_dimension(space), abs=1e-9)
+    for grid in (4, 6, 10):
+        for stated, V, W in page.stated_dimensions(grid).values():
+            space = Hom(V, W)
+            assert stated == invariant_dimension(space) == projection(space).rank
+        assert min(page.miscounts(grid)) > 0
+        assert grid**2 // 4 + 2 == (grid**2 + 2 * 2 + 4) // 4  # Burnside: turns fix 2, 4 and 2 differences
+
+
+def test_orbits(page: SimpleNamespace, maps: dict[str, Hom]) -> None:
+    for space in (maps["graphs, S4"], maps["images, shifts and D4"], maps["C7:C3"], maps["five points, A5"]):
+        p, q = (U.permutation(U.group.generators()) for U in (space.target, space.source))
+        label, oracle = page.orbits(page.entries_moved(p, q)), OrbitMean(space)
+        pairs = torch.stack([label, oracle.labels]).unique(dim=1)
+        assert pairs.shape[1] == oracle.rank == label.max() + 1
+        A = page.normal(*space.shape, like=page.even(1), s=5)
+        assert torch.allclose(page.by_orbits(A, page.entries_moved(p, q)), oracle(A))
+
+
+@pytest.mark.parametrize("n", [3, 5, 8])
+def test_five_routes_by_hand(page: SimpleNamespace, n: int) -> None:
+    shifts, mirrors = page.polygon(n)
+    every, generators = (shifts[:, None] @ mirrors).flatten(0, 1), torch.stack([shifts[1], mirrors[1]])
+    A, p = page.normal(n, n, like=shifts, s=n), generators.argmax(1)
+    total = page.average(A, every, every, page.even(2 * n))
+    over_mirrors = page.average(A, mirrors, mirrors, page.even(2))
+    for other in (
+        page.by_orbits(A, page.entries_moved(p, p)),
+        page.by_fourier(over_mirrors),
+        page.average(over_mirrors, shifts, shifts, page.even(n)),
+        page.by_equations(A, generators),
+    ):
+        assert torch.allclose(other, total, rtol=0, atol=1e-12)
+    assert float((page.by_fourier(A) - total).abs().max()) > 1e-3
+    assert torch.allclose(page.by_fourier(A), page.average(A, shifts, shifts, page.even(n)), atol=1e-12)
+
+
+def test_routes_agree(page: SimpleNamespace, maps: dict[str, Hom]) -> None:
+    for (name, space), seed in itertools.product(maps.items(), (30, 31)):
+        found = page.routes(name, space)
+        assert page.disagreement(space, found, *page.haar(space.group), seed) < 1e-12
+    turned = Hom(regular(Cyclic(5)), regular(Cyclic(5)))
+    assert "Fourier" in page.routes("yours, C5", turned)
+    assert "composition" in page.routes("yours, D5", Hom(regular(Dihedral(5)), regular(Dihedral(5))))
+    for seed in range(20):
+        assert min(page.shortcuts(seed)) > 1e-3
+
+
+def test_a_mistaken_route_is_seen(page: SimpleNamespace, maps: dict[str, Hom]) -> None:
+    space = maps["images, quarter turns"]
+    wrong = {"three turns": HaarSum(space, space.group.elements()[:3])}
+    assert page.disagreement(space, wrong, *page.haar(space.group), 0) > 0.1
+
+
+def test_orbit_work(page: SimpleNamespace) -> None:
+    small, large = (OrbitMean(page.first_nodes(k)) for k in (3, 10))
+    generators = [P.representation.permutation(P.representation.group.generators()) for P in (small, large)]
+    assert generators[0].numel() == generators[1].numel() == 2 * 10**4
+    assert large.representation.group.order == math.factorial(10)
+    assert large.rank == 15 < small.rank
+    assert page.exponent([10, 100, 1000], np.array([2.0, 4.0, 8.0])) == pytest.approx(math.log10(2))
+    assert page.fastest(lambda: None, 3) >= 0
+
+
+def test_inputs_turned_against_layers_turned(page: SimpleNamespace, maps: dict[str, Hom]) -> None:
+    for (name, space), seed in itertools.product(maps.items(), (40, 41)):
+        nodes = page.haar(space.group)
+        sigma = torch.tanh if space.is_permutation else page.gated
+        assert max(page.both_sides(space, *nodes, sigma, seed)) < 1e-12, name
+        assert min(page.both_sides(space, *nodes, page.uneven, seed)) > 1e-6, name
+
+
+def test_networks_of_projected_layers_are_equivariant(page: SimpleNamespace, maps: dict[str, Hom]) -> None:
+    for name in ("graphs, S4", "vectors, SO(3)", "tensors, U(2)", "pentagon, D5"):
+        space = maps[name]
+        V, W, group = space.source, space.target, space.group
+        g = group.sample(5, torch.Generator().manual_seed(0))
+        rho_V, rho_W = V.matrix(g), W.matrix(g)
+        spaces = Hom(V, V), space
+        layers = [projection(H)(page.normal(*H.shape, like=rho_W, s=k)) for k, H in enumerate(spaces)]
+        sigma = torch.tanh if space.is_permutation else page.gated
+        x = page.normal(4, V.dim, like=rho_W, s=9)
+        left = page.forward(layers, sigma, x @ rho_V.mT)
+        assert torch.allclose(left, page.forward(layers, sigma, x) @ rho_W.mT)
+
+
+@pytest.mark.parametrize("name", ["C2", "D3", "Q8"])
+def test_hessians_split(page: SimpleNamespace, name: str) -> None:
+    V = regular(named(name))
+    for W, seed in itertools.product((trivial(V.group), V), (50, 51)):
+        found = page.splits(V, W, seed)
+        assert max(found["block"], found["projection"]) < 1e-12
+        assert min(found["nominal block"], found["nominal"]) > 1e-3
+
+
+def test_hessians_are_those_of_the_library(page: SimpleNamespace) -> None:
+    V = pixels(Dihedral(4), 2)
+    W = trivial(V.group)
+    rho, nominal, augmented, projected = page.hessians(V, W, 3)
+    x, y = (page.normal(12, U.dim, like=rho, s=3000 + k) for k, U in enumerate((V, W)))
+    risks = Risks(SmallNetwork((V, V, W)), x, y)
+    a = risks.project(page.normal(len(rho[0]), like=rho, s=3002))
+    assert torch.allclose(hessian(risks.nominal, a), nominal)
+    assert torch.allclose(hessian(risks.augmented, a), augmented)
+    layers = risks.network.layers
+    assert torch.allclose(projection(layers * layers)(nominal.flatten()).reshape(nominal.shape), projected)
+
+
+def test_biases(page: SimpleNamespace, maps: dict[str, Hom]) -> None:
+    for space, seed in itertools.product(maps.values(), (60, 61)):
+        assert page.bias_gap(space, *page.haar(space.group), seed) < 1e-13
+    V = natural(Symmetric(5))
+    g, w = page.haar(V.group)
+    signs = torch.linalg.det(V.matrix(g))
+    for seed in range(10):
+        assert page.bias_gap(Hom(V, V * V), g, w, seed, signs) > 1e-3
+    assert projection(vectors(SpecialOrthogonal(3))).rank == 0  # no equivariant bias under rotations of space
+
+
+def test_linear_digits(page: SimpleNamespace) -> None:
+    for seed in (1, 2):
+        free, projected, inside = page.linear_digits(seed).values()
+        assert len(set(projected)) == len(set(inside)) == 1
+        assert free[0] > 0.9 > inside[0] > projected[0]
+
+
+def test_denoising(page: SimpleNamespace) -> None:
+    """The true symmetry helps where samples are few, the false one costs where they are many."""
+    free, true, false = page.denoising_errors([40, 5000], 11).values()
+    assert true[0] < 0.8 * free[0]
+    assert false[1] > 1.1 * free[1]
+    np.testing.assert_allclose(true[1], free[1], rtol=0.03)
+    x = page.patches("chelsea", 50, torch.Generator().manual_seed(0))
+    assert x.shape == (50, 36)
+    assert x.mean(1).abs().max() < 1e-12
+    map_ = page.denoiser(x.repeat(10, 1), x.repeat(10, 1), ridge=1e-12)
+    torch.testing.assert_close(x @ map_.T, x, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["C5", "D4", "A4"])
+def test_layers(page: SimpleNamespace, name: str) -> None:
+    V = regular(named(name))
+    W = V + trivial(V.group)
+    layer = page.Layer(V, W)
+    assert len(layer.weight) == invariant_dimension(Hom(V, W))
+    x, g = page.normal(V.dim, like=page.even(1), s=0), V.group.elements()
+    assert torch.allclose(layer(V.apply(g, x)), W.apply(g, layer(x)))
+    layer(x).sum().backward()
+    assert layer.weight.grad is not None
+
+
+def test_exercises(page: SimpleNamespace) -> None:
+    assert [page.count(n) for n in (2, 3, 4, 5, 6)] == [8, 14, 15, 15, 15]
+    rho = page.acting_on_itself(named("D3"))
+    A, (x, y) = page.normal(6, 6, like=rho, s=1), page.normal(2, 30, 6, like=rho, s=2)
+    B, w = page.train_through(A, rho, x, y), page.even(6)
+    kept, start = (C - page.average(C, rho, rho, w) for C in (B, A))
+    assert torch.allclose(kept, start, rtol=0, atol=1e-13)
+    assert float((B - A).abs().max()) > 1e-2
+    M = page.normal(3, 3, like=rho, s=4)
+    trace, skew, rest = page.pieces(M)
+    assert torch.allclose(trace + skew + rest, M)
+    assert rest.trace().abs() < 1e-12
+    assert torch.equal(skew, -skew.T)
+
+
+def test_translations_are_one_of_the_groups(page: SimpleNamespace) -> None:
+    shifted = pixels(translations(4), 4)
+    assert by_characters(page, Hom(shifted, shifted)) == pytest.approx(16)
+
+
+def test_bad_parameters_stop_at_the_door() -> None:
+    wrong = {"group": "C25", "seeds": 0, "seed": -1, "grid": 5, "device": "abacus"}
+    for name, value in wrong.items():
+        with pytest.raises(ValueError, match=f"{name} must"):
+            load("haar_projections", **{name: value})
+    for value in ("C1", "E8", "S5"):
+        with pytest.raises(ValueError, match="must"):
+            load("haar_projections", group=value)
