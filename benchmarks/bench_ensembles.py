@@ -1,4 +1,4 @@
-"""Timings of the trainer of lib/training/ensemble_training.py against a loop over networks, both sides in one run.
+"""Timings of the trainer of lib/training/ensembles.py against a loop over networks, both sides in one run.
 
 ``python benchmarks/bench_ensembles.py`` prints a table; ``--json PATH`` also writes the numbers, ``--quick`` takes
 fewer images and members. The other side is written out here: one network after another, ordinary layers, a DataLoader
@@ -26,8 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from rows import Row, report
 
-from lib.training.ensemble_training import Course, Plan, loss_gradient, train_ensemble
-from lib.training.ensembles import Network, draw_members, rotate_images
+from lib.training.ensembles import Network, draw_members, loss_gradient, rotate_images, train_ensemble
 
 BAR = 6.0
 
@@ -109,7 +108,7 @@ def _work(job: tuple[str, Network, Tensor, Tensor, int]) -> None:
             train_plain(network, images, labels)
     elif side == "ours":
         block = 8 if network.size > 16 else 32
-        train_ensemble(network, Plan(1), Course(rotate_images(images, 4), labels), members, block=block)
+        train_ensemble(network, rotate_images(images, 4), labels, members, block=block, epochs=1)
 
 
 def rate(pool: ProcessPoolExecutor, processes: int, job: tuple[str, Network, Tensor, Tensor, int]) -> float:

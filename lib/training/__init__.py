@@ -3,6 +3,6 @@
 ``networks``, ``steerable``, ``forms``, ``linear_networks``   what is trained
 ``risks``, ``sampling_laws``, ``augmented_descent``   risks over a group, and descent on them
 ``gradient_flow``, ``log_loss_descent``, ``optimality``, ``margins``   where descent goes
-``ensembles``, ``ensemble_training``, ``ensemble_metrics``   many members
+``ensembles``, ``ensemble_metrics``   many members
 ``mean_field``, ``mean_field_descent``, ``free_energy``, ``finite_volumes``, ``discovery``   many neurons
 """

@@ -1,8 +1,10 @@
-"""Ensembles of small convolutional networks: all members in one grouped convolution, rotated images, quarter turns.
+"""Ensembles of small convolutional networks, drawn, trained and evaluated with all members in one grouped convolution.
 
 One network is three 3 × 3 convolutions without biases, tanh after each, 2 × 2 average pooling after the first two, a
 layer norm over all channels and pixels, and a linear head. A filter is zero off its *support*. The setting is that of
-Nordenfors, Flinth (2024), *Ensembles provably learn equivariance through data augmentation*.
+Nordenfors, Flinth (2024), *Ensembles provably learn equivariance through data augmentation*. What happens to a member
+depends on the seed and its number only, not on the members it is trained with. The chapter on ensembles writes one
+member and its training by hand.
 """
 
 from __future__ import annotations
@@ -12,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import affine_grid, avg_pool2d, conv2d, grid_sample, layer_norm
+from torch.nn.functional import affine_grid, conv2d, cross_entropy, grid_sample, layer_norm
 
-from lib.checks import check_choice, check_instance, check_int, check_tensor
+from lib.checks import check_choice, check_float, check_instance, check_int, check_tensor
 
 Members = tuple[Tensor, ...]
 
@@ -23,7 +25,6 @@ SUPPORTS = {
     "plus": ((0, 1, 0), (1, 1, 1), (0, 1, 0)),
     "skewed": ((1, 1, 0), (1, 0, 1), (0, 1, 0)),
 }
-LAWS = ("symmetric", "asymmetric")
 HEADS = ("unit", "small")
 POOLED = (True, True, False)  # which convolutions are followed by 2 × 2 average pooling
 
@@ -40,7 +41,7 @@ class Network:
         Channels of every convolution, and number of classes.
     support : str
         ``"full"`` (9 taps), ``"plus"`` (5 taps) or ``"skewed"``, a plus with one corner instead of its centre. The
-        first two are invariant under quarter turns.
+        first two are invariant under quarter turns and mirrors.
     """
 
     size: int = 8
@@ -64,23 +65,10 @@ class Network:
         return torch.tensor(SUPPORTS[self.support], device="cpu")
 
     @property
-    def invariant(self) -> bool:
-        """Whether the space of layers is mapped to itself by quarter turns."""
-        return bool(torch.equal(self.mask.rot90(), self.mask))
-
-    @property
     def shapes(self) -> list[tuple[int, ...]]:
         """Shapes of the parameters of one member: three banks of filters, head, bias of the head."""
         c, side = self.channels, self.size // 4
         return [(c, 1, 3, 3), (c, c, 3, 3), (c, c, 3, 3), (self.classes, c, side, side), (self.classes,)]
-
-    def require_invariant(self) -> None:
-        """Raise a ``ValueError`` if the support is not invariant, for statements that need it."""
-        if not self.invariant:
-            raise ValueError(
-                f"support must be invariant under quarter turns here ('full' or 'plus'), got {self.support!r}: "
-                "it is allowed only as a named control"
-            )
 
     def outputs(self, members: Members, x: Tensor) -> Tensor:
         """Return the logits of all members, each convolution fused with the pooling behind it.
@@ -97,28 +85,19 @@ class Network:
         Tensor
             Shape ``(m, batch, classes)``.
         """
-        return self._run(members, x, fused=True)
-
-    def unfused_outputs(self, members: Members, x: Tensor) -> Tensor:
-        """Return what :meth:`outputs` returns by convolving first and pooling afterwards (the definition)."""
-        return self._run(members, x, fused=False)
-
-    def _run(self, members: Members, x: Tensor, fused: bool) -> Tensor:
         count = self.check_members(members)
         if check_tensor("x", x, (self.size, self.size)).dtype != members[0].dtype:
             raise TypeError(f"x must be of the members' dtype {members[0].dtype}, got {x.dtype}")
         if x.ndim != 4 or x.shape[0] not in (1, count):
             raise ValueError(f"x must have shape (1 or {count}, batch, size, size), got {tuple(x.shape)}")
-        h = x.expand(count, -1, -1, -1).transpose(0, 1)
+        h = x.expand(count, -1, -1, -1).transpose(0, 1)  # (batch, m, size, size)
         for bank, pooled in zip(members[:3], POOLED, strict=True):
-            filters = bank * self.mask.to(bank)
-            if pooled and fused:
-                h = conv2d(h, fuse_pooling(filters).flatten(0, 1), stride=2, padding=1, groups=count)
+            filters = bank * self.mask.to(bank)  # (m, out, in, 3, 3)
+            if pooled:
+                h = conv2d(h, fuse_pooling(filters).flatten(0, 1), stride=2, padding=1, groups=count).tanh()
             else:
-                h = conv2d(h, filters.flatten(0, 1), padding=1, groups=count)
-                h = avg_pool2d(h, 2) if pooled else h
-            h = h.tanh()
-        h = h.unflatten(1, (count, -1)).flatten(2)
+                h = conv2d(h, filters.flatten(0, 1), padding=1, groups=count).tanh()
+        h = h.unflatten(1, (count, -1)).flatten(2)  # (batch, m, inputs of the head)
         h = layer_norm(h, h.shape[-1:])
         return torch.einsum("bmi,moi->mbo", h, members[3].flatten(2)) + members[4][:, None]
 
@@ -129,20 +108,6 @@ class Network:
         if [shape[1:] for shape in got] != self.shapes or len({shape[:1] for shape in got}) != 1 or not got[0][0]:
             raise ValueError(f"members must have shapes (m, *shape) for {self.shapes}, with one m ≥ 1, got {got}")
         return got[0][0]
-
-    def turn(self, members: Members, k: int) -> Members:
-        """Return ρ(r^k) of the members: filters and head turned by k quarter turns, then cut to the support.
-
-        For an invariant support, ``outputs(turn(members, k), rot90(x, k)) == outputs(members, x)``.
-        """
-        self.check_members(members)
-        check_int("k", k, minimum=-(2**31))
-        banks = tuple(bank.rot90(k, (-2, -1)) * self.mask.to(bank) for bank in members[:3])
-        return (*banks, members[3].rot90(k, (-2, -1)), members[4])
-
-    def orbit(self, members: Members) -> Members:
-        """Return the four quarter turns of every member, turns first: ``(4·m, …)``."""
-        return join([self.turn(members, k) for k in range(4)])
 
 
 def fuse_pooling(filters: Tensor) -> Tensor:
@@ -167,13 +132,13 @@ def draw_members(
     network: Network,
     count: int,
     seed: int = 0,
-    law: str = "symmetric",
+    tilt: tuple[float, float, float] = (0.0, 0.0, 0.0),
     head: str = "small",
     first: int = 0,
     dtype: torch.dtype = torch.float32,
     device: torch.device | str = "cpu",
 ) -> Members:
-    r"""Return members with Gaussian weights; member i depends on the seed and on i only.
+    """Return members with Gaussian weights; member i depends on the seed and on i only.
 
     Parameters
     ----------
@@ -183,12 +148,12 @@ def draw_members(
         Members ``first`` to ``first + count − 1``.
     seed
         Seed of the ensemble.
-    law
-        ``"symmetric"``: centred, the same for all taps, so invariant under quarter turns; ``"asymmetric"``: filters are
-        shifted by one standard deviation, up in the right column and down in the left one.
+    tilt
+        Means of the left, middle and right taps of every filter. Without it the law is the same for all taps of the
+        support, and invariant under quarter turns and mirrors.
     head
-        Standard deviation of the head: ``"unit"``, 1, the source's choice; ``"small"``, 1/√(number of its inputs), so
-        that logits start at size one. Filters have standard deviation 1.
+        Standard deviation of the head: ``"unit"``, 1, as Nordenfors and Flinth have it; ``"small"``, 1/√(number of its
+        inputs), so that logits start at size one. Filters have standard deviation 1.
     dtype, device
         Type of the parameters, and where they are; they are drawn on the CPU.
 
@@ -202,7 +167,9 @@ def draw_members(
     check_int("seed", seed, minimum=0)
     if not check_instance("dtype", dtype, torch.dtype).is_floating_point:
         raise ValueError(f"dtype must be a real floating-point type, got {dtype}")
-    check_choice("law", law, LAWS)
+    if len(check_instance("tilt", tilt, (tuple, list))) != 3:
+        raise ValueError(f"tilt must have a mean for each of the three columns of a filter, got {tilt}")
+    means = torch.tensor([check_float("tilt", mean) for mean in tilt], dtype=torch.float64, device="cpu")
     check_choice("head", head, HEADS)
     *weights, bias = network.shapes
     rows = []
@@ -210,14 +177,130 @@ def draw_members(
         generator = generator_of(seed, i, 0)
         rows.append([torch.randn(shape, generator=generator, dtype=torch.float64, device="cpu") for shape in weights])
     stacked = [torch.stack(column) for column in zip(*rows, strict=True)]
-    if law == "asymmetric":
-        stacked[:3] = [bank + torch.tensor([-1.0, 0.0, 1.0], dtype=torch.float64, device="cpu") for bank in stacked[:3]]
     if head == "small":
         stacked[3] = stacked[3] * stacked[3][0, 0].numel() ** -0.5
     mask = network.mask.to(torch.float64)
-    banks = [bank * mask for bank in stacked[:3]]
+    banks = [(bank + means) * mask for bank in stacked[:3]]
     members = (*banks, stacked[3], torch.zeros(count, *bias, dtype=torch.float64, device="cpu"))
     return tuple(p.to(device, dtype) for p in members)
+
+
+def loss_gradient(network: Network, members: Members, x: Tensor, y: Tensor) -> Members:
+    """Return the gradient of every member's own mean cross-entropy, shapes as the members.
+
+    Parameters
+    ----------
+    network, members
+        The ensemble.
+    x, y
+        Images ``(m, batch, size, size)``, or ``(1, …)`` for all; classes ``(batch,)``.
+    """
+    check_instance("network", network, Network)
+    if check_instance("y", y, Tensor).shape != check_instance("x", x, Tensor).shape[1:2]:
+        raise ValueError(f"y must hold one class for each image of x, got shapes {tuple(y.shape)} and {tuple(x.shape)}")
+    with torch.enable_grad():
+        leaves = tuple(p.detach().requires_grad_() for p in members)
+        logits = network.outputs(leaves, x)
+        targets = y.expand(len(logits), -1)
+        total = cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum") / len(y)
+        return torch.autograd.grad(total, leaves)
+
+
+@torch.no_grad()
+def train(
+    network: Network,
+    members: Members,
+    table: Tensor,
+    labels: Tensor,
+    *,
+    epochs: int = 10,
+    batch: int = 32,
+    rate: float = 0.01,
+    seed: int = 0,
+    first: int = 0,
+    shared: bool = False,
+) -> Members:
+    """Return the members after stochastic gradient descent on the cross-entropy, with moves drawn by each for itself.
+
+    Parameters
+    ----------
+    network, members
+        The ensemble, member numbers from ``first`` on.
+    table
+        Training images moved by every group element, the identity first: ``(|G|, n, size, size)``.
+    labels
+        Classes, shape ``(n,)``, int64.
+    epochs, batch, rate
+        Passes over the data, images per step, and the step.
+    seed, first
+        In epoch e = 1, 2, … the order of images, the same for all members, is drawn from (seed, e), the moves of member
+        i from (seed, i, e); ``first`` is the number of the first member.
+    shared
+        Whether all members see the moves of member 0 (a control).
+
+    Examples
+    --------
+    >>> net, x, y = Network(4, 2, 3), torch.rand(6, 4, 4), torch.arange(6) % 3
+    >>> members = train(net, draw_members(net, 5), rotate_images(x, 4), y, epochs=2)
+    >>> net.outputs(members, x[None]).shape
+    torch.Size([5, 6, 3])
+    """
+    _check_data(network, table, labels)
+    check_int("epochs", epochs, minimum=0)
+    check_int("batch", batch)
+    check_float("rate", rate, minimum=0.0)
+    elements, n = table.shape[:2]
+    numbers = [0] if shared else range(first, first + network.check_members(members))
+    for epoch in range(1, epochs + 1):
+        order = torch.randperm(n, generator=generator_of(seed, epoch), device="cpu").to(table.device)
+        drawn = [torch.randint(elements, (n,), generator=generator_of(seed, i, epoch), device="cpu") for i in numbers]
+        moves = torch.stack(drawn).to(table.device)  # (m or 1, n)
+        for which in order.split(batch):
+            x = table[moves[:, which], which]  # (m or 1, batch, size, size)
+            slopes = loss_gradient(network, members, x, labels[which])
+            members = tuple(p - rate * s for p, s in zip(members, slopes, strict=True))
+    return members
+
+
+def train_ensemble(
+    network: Network,
+    table: Tensor,
+    labels: Tensor,
+    count: int,
+    *,
+    tilt: tuple[float, float, float] = (0.0, 0.0, 0.0),
+    head: str = "small",
+    seed: int = 0,
+    block: int = 32,
+    **how: object,
+) -> Members:
+    """Draw and train an ensemble, block by block.
+
+    Parameters
+    ----------
+    network, table, labels
+        Architecture, moved images, classes, see :func:`train`; the parameters take dtype and device of the images.
+    count
+        Number of members.
+    tilt, head, seed
+        As in :func:`draw_members`; the seed is that of the training as well.
+    block
+        Members trained at once, as groups of one convolution; 8 to 64 are fastest on a CPU, more on a GPU.
+    **how
+        ``epochs``, ``batch``, ``rate`` and ``shared`` of :func:`train`.
+
+    Returns
+    -------
+    tuple of Tensor
+        All members.
+    """
+    check_int("block", block)
+    kind = {"dtype": check_instance("table", table, Tensor).dtype, "device": table.device}
+    done = []
+    for first in range(0, check_int("count", count), block):
+        members = draw_members(network, min(block, count - first), seed, tilt, head, first, **kind)
+        done.append(train(network, members, table, labels, seed=seed, first=first, **how))
+    return tuple(torch.cat(column) for column in zip(*done, strict=True))
 
 
 def rotate_images(images: Tensor, order: int) -> Tensor:
@@ -253,41 +336,12 @@ def _rotate(images: Tensor, angle: float) -> Tensor:
     return grid_sample(flat, grid, align_corners=False).reshape(images.shape)
 
 
-def join(parts: list[Members]) -> Members:
-    """Return one ensemble with the members of several."""
-    if not check_instance("parts", parts, (list, tuple)):
-        raise ValueError("parts must hold at least one ensemble, got none")
-    return tuple(torch.cat(column) for column in zip(*parts, strict=True))
-
-
-def choose(members: Members, which: int | slice | Tensor) -> Members:
-    """Return some of the members, or one of them (an integer) without the axis of members."""
-    return tuple(p[which] for p in members)
-
-
-@torch.no_grad()
-def orbit_logits(network: Network, members: Members, table: Tensor, part: int = 64) -> Tensor:
-    """Return the logits of all members at images moved by all group elements.
-
-    Parameters
-    ----------
-    network, members
-        The ensemble.
-    table
-        Moved images, shape ``(|G|, n, size, size)``, the identity first.
-    part
-        Members at a time.
-
-    Returns
-    -------
-    Tensor
-        Shape ``(m, |G|, n, classes)``.
-    """
+def _check_data(network: Network, table: Tensor, labels: Tensor) -> None:
     check_instance("network", network, Network)
-    check_int("part", part)
-    if check_tensor("table", table, (None, None, network.size, network.size), inexact=True, real=True).ndim != 4:
+    if check_tensor("labels", labels, (None,)).dtype != torch.int64:
+        raise TypeError(f"labels must be of dtype torch.int64, got {labels.dtype}")
+    if labels.ndim != 1 or not len(labels) or bool(((labels < 0) | (labels >= network.classes)).any()):
+        raise ValueError(f"labels must be classes from 0 to {network.classes - 1}, shape (n,) with n ≥ 1, got {labels}")
+    check_tensor("table", table, (None, len(labels), network.size, network.size), inexact=True, real=True)
+    if table.ndim != 4:
         raise ValueError(f"table must have shape (|G|, n, size, size), got {tuple(table.shape)}")
-    x = table.flatten(0, 1)[None]
-    blocks = [choose(members, slice(i, i + part)) for i in range(0, network.check_members(members), part)]
-    logits = torch.cat([network.outputs(block, x) for block in blocks])
-    return logits.unflatten(1, table.shape[:2])

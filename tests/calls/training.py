@@ -13,7 +13,6 @@ from lib.training import (
     augmented_descent,
     discovery,
     ensemble_metrics,
-    ensemble_training,
     ensembles,
     finite_volumes,
     free_energy,
@@ -190,7 +189,7 @@ def law_of_products(elements, weights, x):
 def starts_on_a_device(like):
     out = [network.start(2, seeded(0), device=like.device).to(like) for network in LINEAR.values()]
     out += [w for network, _, _ in TASKS for w in network.start(2, dtype=like.dtype, device=like.device)]
-    laws = [("symmetric", "small"), ("asymmetric", "unit")]
+    laws = [((0.0, 0.0, 0.0), "small"), ((-1.0, 0.0, 1.0), "unit")]
     return out, [ensembles.draw_members(NETWORK, 2, 0, *how, dtype=like.dtype, device=like.device) for how in laws]
 
 
@@ -217,48 +216,27 @@ def curvature(x, y, parameters):
 
 NETWORK = ensembles.Network(4, 2, 3)
 MEMBERS = ensembles.draw_members(NETWORK, 4, dtype=torch.float64)
-PLAN = ensemble_training.Plan(epochs=1, batch=3)
 
 
 @call(*MEMBERS, normal(5, 4, 4))
 def ensemble(*tensors):
     members, images = tensors[:-1], tensors[-1]
     table = ensembles.rotate_images(images, 8)
-    out = [NETWORK.outputs(members, images[None]), NETWORK.unfused_outputs(members, images[None])]
-    out += [NETWORK.orbit(members), ensembles.choose(members, 1), ensembles.join([members, members])]
-    return out, table, ensembles.orbit_logits(NETWORK, members, table, 3), NETWORK.check_members(members)
+    out = [NETWORK.outputs(members, images[None]), NETWORK.check_members(members)]
+    return out, table, ensemble_metrics.orbit_logits(NETWORK, members, table, 3)
 
 
 @call(normal(4, 6, 4, 4), numbers(3, 6))
 def ensemble_descent(table, labels):
-    course = ensemble_training.Course(table, labels)
-    members = ensemble_training.train_ensemble(NETWORK, PLAN, course, 3, block=2)
-    later = ensemble_training.train_epoch(NETWORK, members, course, PLAN, 2)
-    slopes = ensemble_training.loss_gradient(NETWORK, members, table[:1, :], labels)
-    ensemble_training.check_memory(NETWORK, PLAN, 2, 2**31, table)
-    return members, later, slopes
+    members = ensembles.train_ensemble(NETWORK, table, labels, 3, block=2, epochs=1, batch=3)
+    later = ensembles.train(NETWORK, members, table, labels, epochs=1, batch=3, seed=1)
+    return members, later, ensembles.loss_gradient(NETWORK, members, table[:1, :], labels)
 
 
-METRICS = (
-    ensemble_metrics.squared_residual,
-    ensemble_metrics.residual,
-    ensemble_metrics.agreement,
-    ensemble_metrics.divergence,
-)
-
-
-@call(normal(12, 4, 5, 3), numbers(3, 5))
-def ensemble_scores(logits, labels):
-    out = [metric(logits) for metric in METRICS]
-    out += [ensemble_metrics.accuracy(logits, labels), ensemble_metrics.block_means(logits, 3)]
-    out += [ensemble_metrics.bootstrap(logits, METRICS[0], 5), ensemble_metrics.expected_residual(logits)]
-    out += [ensemble_metrics.offset_interval(logits), ensemble_metrics.separation(logits[:6], logits[6:], 30)]
-    return [*out, ensemble_metrics.curves(logits, [1, 2, 4], 3, METRICS[0])]
-
-
-@call(normal(3, 3).abs(), double="slopes are computed in double precision")
-def slopes_of_curves(curve):
-    return ensemble_metrics.slope(curve, [1, 2, 4]), ensemble_metrics.slope_interval(curve, [1, 2, 4])
+@call(normal(12, 4, 5, 3))
+def ensemble_scores(logits):
+    metrics = (ensemble_metrics.squared_residual, ensemble_metrics.agreement, ensemble_metrics.divergence)
+    return [metric(logits) for metric in metrics]
 
 
 # --- mean-field networks
