@@ -27,7 +27,7 @@ def load(name: str, **parameters: Any) -> SimpleNamespace:
     place = next(number for number, (tags, _) in enumerate(cells) if "parameters" in tags)
     for number, (tags, source) in enumerate(cells):
         if number <= place + 1 or "define" in tags:
-            exec(compile(source, f"{name}, code cell {number + 1}", "exec"), space)
+            exec(compile(source, f"{name}, code cell {number + 1}", "exec", dont_inherit=True), space)
         if number == place:
             space |= parameters
     return SimpleNamespace(**space)

@@ -1,6 +1,6 @@
 """Networks and their training, with many runs as one batch.
 
-``networks``, ``steerable``, ``forms``, ``linear_networks``   what is trained
+``networks``, ``steerable``, ``linear_networks``   what is trained
 ``risks``, ``sampling_laws``, ``augmented_descent``   risks over a group, and descent on them
 ``gradient_flow``, ``log_loss_descent``, ``optimality``, ``margins``   where descent goes
 ``ensembles``, ``ensemble_metrics``   many members

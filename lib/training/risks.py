@@ -108,14 +108,9 @@ class Risks:
         return self.nominal(self.project(parameters))
 
     def augmented(self, parameters: Tensor, weights: Tensor | None = None) -> Tensor:
-        """Return R^aug(A) = Σ_g w_g · mean of ½‖Φ_A(gx) − gy‖², shape ``(...)``.
+        """Return R^aug(A) = Σ_g w_g · mean of ½‖Φ_A(gx) − gy‖², shape ``(...)``, for probabilities w ``(..., |G|)``.
 
-        Parameters
-        ----------
-        parameters
-            A, shape ``(..., dim L)``.
-        weights
-            Probabilities of the group elements, shape ``(..., |G|)``; by default the Haar measure, 1/|G| each.
+        By default the Haar measure, 1/|G| each.
         """
         losses = self._losses(parameters, self._x, self._y)
         if weights is None:
@@ -169,19 +164,22 @@ def descend(
 
     Parameters
     ----------
-    risk
-        Maps ``(..., dim L)`` to ``(...)``.
-    start
-        Initial parameters, shape ``(..., dim L)``.
+    risk, start
+        A function from ``(..., dim L)`` to ``(...)``, and the initial parameters, shape ``(..., dim L)``.
     rate, steps
         The step h > 0 and the number of steps.
     observe
-        A function of the parameters; its values before the first step and after every step are kept.
+        A function of the parameters.
 
     Returns
     -------
     tuple of Tensor
-        The last parameters and the observations, the latter with a first axis of length ``steps + 1``.
+        The last parameters, and what was observed before the first and after every step, shape ``(steps + 1, ...)``.
+
+    Examples
+    --------
+    >>> descend(lambda a: a.square().sum(-1), torch.ones(2), 0.25, 1, torch.clone)[0]
+    tensor([0.5000, 0.5000])
     """
     check_callable("risk", risk)
     check_callable("observe", observe)
