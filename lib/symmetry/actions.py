@@ -129,9 +129,19 @@ def pixels(group: FiniteGroup, size: int) -> PermutationRepresentation:
     group
         ``Cyclic(4)`` turns the image by quarter turns about its centre, counter-clockwise as shown (row 0 on top);
         ``Dihedral(4)`` also reflects (rows reversed); ``translations(size)`` shifts cyclically;
-        ``motions(size, …)`` does both. For translations within the rows use :func:`row_shifts`.
+        ``motions(size, …)`` does both. For translations within the rows use :func:`row_shifts`. A subgroup, as the half
+        turns or a single flip, acts through :class:`~lib.symmetry.representations.Restriction`.
     size
         Side of the image in pixels.
+
+    Raises
+    ------
+    ValueError
+        The group has no action on pixels here; the message says how to make one.
+
+    Examples
+    --------
+    >>> half_turns = Restriction(pixels(Cyclic(4), 8), Cyclic(2), lambda h: 2 * h)
     """
     check_int("size", size, maximum=4096)
     grid = torch.cartesian_prod(*[torch.arange(size, device="cpu")] * 2)
@@ -154,7 +164,9 @@ def pixels(group: FiniteGroup, size: int) -> PermutationRepresentation:
             return (grid.to(g.device)[turned] + shift) % size
 
         return on_points(group, grid, move, f"R^{size}×{size}")
-    raise ValueError(f"group must be Cyclic(4), Dihedral(4), translations({size}) or motions({size}, …), got {group}")
+    allowed = f"Cyclic(4), Dihedral(4), translations({size}) or motions({size}, …)"
+    way = "a subgroup acts through Restriction(pixels(…), subgroup, embed), other groups through on_points"
+    raise ValueError(f"group must be {allowed}, got {group}; {way}")
 
 
 def row_shifts(size: int) -> PermutationRepresentation:
