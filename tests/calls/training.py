@@ -305,19 +305,14 @@ def finite_volume_flow(x, y, weights, start):
 
 @call(normal(2, 3, 4), normal(5, 2), normal(2, 5, 2), law(5), normal(2, 4, 4))
 def units(z, x, y, weights, teacher):
-    out = [discovery.outputs(z, x, discovery.ERF), discovery.velocity(z, x, y, weights=weights)]
-    return out, discovery.population_velocity(z, teacher, 2, 1.0)
+    out = [discovery.network(z, x, discovery.ERF), discovery.pull(z, x, y, weights=weights)]
+    return out, discovery.population_pull(z, teacher, 1.0)
 
 
-GROWTH = discovery.Growth(particles=4, steps=3, threshold=1e-3)
-
-
-@call(torch.zeros(2, 0, 4, dtype=torch.float64), normal(2, 4, 4), torch.eye(4, dtype=torch.float64))
-def discovered(basis, teacher, target):
-    move = lambda z: discovery.population_velocity(z, teacher, 2, 1.0)  # noqa: E731
-    found = discovery.discover(move, basis, GROWTH, seeded(0))
+@call(torch.zeros(2, 0, 4, dtype=torch.float64), normal(2, 4, 4))
+def discovered(basis, teacher):
+    move = lambda z: discovery.population_pull(z, teacher, 1.0)  # noqa: E731
+    growth = discovery.Growth(particles=4, steps=3, threshold=1e-3)
+    frame, escapes = discovery.grow(move, basis, growth, seeded(0))
     P = torch.diag_embed(torch.ones_like(teacher[:, 0]))
-    z = discovery.train_inside(move, P, GROWTH, seeded(0))
-    half = P * (target.diagonal().cumsum(-1) < 3)
-    out = [discovery.escaped(z, half), discovery.coherence(z, half), found.angles(target), found.stopped(10.0)]
-    return found.projection, found.dimensions, found.escapes, out, z
+    return frame, escapes, discovery.ended(escapes, 10.0), discovery.train_inside(move, P, growth, seeded(0))
