@@ -28,7 +28,6 @@ from lib.symmetry.actions import (
 from lib.symmetry.groups import Alternating, Cyclic, Dihedral, FiniteGroup, Quaternion, Symmetric
 from lib.symmetry.haar import (
     Composition,
-    FourierDiagonal,
     HaarSum,
     NullSpace,
     OrbitMean,
@@ -157,29 +156,6 @@ def test_unitary_group_against_samples() -> None:
     sampled = HaarSum(W, elements(W.group, 40_000))(A)
     assert torch.linalg.vector_norm(sampled - NullSpace(W)(A)) < 0.03 * torch.linalg.vector_norm(A)
     assert torch.linalg.vector_norm(sampled - A) > 0.5 * torch.linalg.vector_norm(A)
-
-
-@pytest.mark.parametrize(
-    ("V", "grid", "axes"),
-    [
-        (regular(Cyclic(6)), (6,), (0,)),
-        (pixels(translations(4), 4), (4, 4), (0, 1)),
-        (row_shifts(5), (5, 5), (1,)),
-        (pixels(translations(3), 3), (3, 3), (1, 0)),
-    ],
-    ids=repr,
-)
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.complex128])
-def test_fourier(V: Representation, grid: tuple[int, ...], axes: tuple[int, ...], dtype: torch.dtype) -> None:
-    H = endomorphisms(V)
-    P = FourierDiagonal(H, grid, axes)
-    A = random_vectors(H, 2, 3).to(dtype)
-    tolerance = 1e-5 if dtype == torch.float32 else 1e-12
-    assert P(A).dtype == dtype
-    assert torch.allclose(P(A), projection(H)(A), rtol=0, atol=tolerance)
-    assert P.rank == invariant_dimension(H)
-    B = A[0].requires_grad_(True)
-    assert dtype == torch.float32 or torch.autograd.gradcheck(lambda C: P(C)[0, 0], (B,), fast_mode=True)
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,10 @@ import jaxtyping
 import pytest
 import torch
 
-from lib.symmetry.actions import natural, pixels, planar, regular, row_shifts, translations, vectors
+from lib.symmetry.actions import natural, planar, regular, vectors
 from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
 from lib.symmetry.haar import (
     Composition,
-    FourierDiagonal,
     HaarSum,
     NullSpace,
     OrbitMean,
@@ -22,15 +21,10 @@ from lib.symmetry.haar import (
     projection,
 )
 from lib.symmetry.lie import SpecialOrthogonal, Torus
-from lib.symmetry.representations import Hom, PermutationRepresentation
+from lib.symmetry.representations import Hom
 from tests.catalogue import phase, shear
 
 PLANE, SPACE, NODES = planar(Dihedral(4)), vectors(SpecialOrthogonal(3)), natural(Symmetric(4))
-SHIFTS = Hom(row_shifts(3), row_shifts(3))
-IMAGES = Hom(pixels(translations(2), 2), pixels(translations(2), 2))
-TURNS = Hom(pixels(Cyclic(4), 2), pixels(Cyclic(4), 2))
-# C4 acting on four points by even shifts only: translations, but not all of them
-EVEN = PermutationRepresentation(Cyclic(4), 4, lambda g: (torch.arange(4) + 2 * g) % 4, "even")
 
 
 @pytest.mark.parametrize(
@@ -86,29 +80,6 @@ EVEN = PermutationRepresentation(Cyclic(4), 4, lambda g: (torch.arange(4) + 2 * 
         (lambda: invariant_dimension(SPACE, degree=-1), ValueError, "degree must be at least 0, got -1"),
         (lambda: invariant_dimension(SPACE, degree=None), TypeError, "degree must be an integer, got None"),
         (lambda: invariant_dimension(regular(Cyclic(3)), degree=8.5), TypeError, "degree must be an integer, got 8.5"),
-        (
-            lambda: FourierDiagonal(pixels(translations(2), 2), (2, 2), (0, 1)),
-            TypeError,
-            "representation must be a Hom",
-        ),
-        (lambda: FourierDiagonal(Hom(PLANE, PLANE), (2,), (0,)), TypeError, "must be a Hom of permutations"),
-        (lambda: FourierDiagonal(SHIFTS, (4, 4), (1,)), ValueError, r"grid must have .*\(9, 9\), got \(4, 4\)"),
-        (lambda: FourierDiagonal(SHIFTS, (3, 3.0), (1,)), TypeError, "grid must be an integer, got 3.0"),
-        (lambda: FourierDiagonal(SHIFTS, (3, 3), (2,)), ValueError, "axes must be between 0 and 1, got 2"),
-        (lambda: FourierDiagonal(SHIFTS, (3, 3), (-1,)), ValueError, "axes must be between 0 and 1, got -1"),
-        (lambda: FourierDiagonal(IMAGES, (2, 2), (1, 1)), ValueError, "axes must be pairwise different"),
-        (
-            lambda: FourierDiagonal(SHIFTS, (3, 3), (0,)),
-            ValueError,
-            r"group must act on .* 3 translations along .* \(0,\)",
-        ),
-        (lambda: FourierDiagonal(SHIFTS, (3, 3), (0, 1)), ValueError, "group must act on .* 9 translations"),
-        (lambda: FourierDiagonal(TURNS, (2, 2), (0, 1)), ValueError, "group must act on .* translations .*, got C4"),
-        (
-            lambda: FourierDiagonal(Hom(EVEN, EVEN), (4,), (0,)),
-            ValueError,
-            "group must act on even by the 4 translations",
-        ),
     ],
 )
 @pytest.mark.usefixtures("as_user")

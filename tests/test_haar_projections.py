@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from lib.symmetry.actions import natural, pixels, regular, translations, trivial, vectors
+from lib.symmetry.actions import natural, pixels, regular, row_shifts, translations, trivial, vectors
 from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
 from lib.symmetry.haar import HaarSum, NullSpace, OrbitMean, invariant_dimension, projection
 from lib.symmetry.lie import Orthogonal, SpecialOrthogonal, Torus, Unitary
 from lib.symmetry.own_groups import named
-from lib.symmetry.representations import Hom
+from lib.symmetry.representations import Hom, Representation
 from lib.training.risks import Risks, SmallNetwork, hessian
 from tests.chapters import load
 
@@ -131,13 +131,31 @@ def test_five_routes_by_hand(page: SimpleNamespace, n: int) -> None:
     over_mirrors = page.average(A, mirrors, mirrors, page.even(2))
     for other in (
         page.by_orbits(A, page.entries_moved(p, p)),
-        page.by_fourier(over_mirrors),
+        page.by_fourier(over_mirrors, (n,), (0,)),
         page.average(over_mirrors, shifts, shifts, page.even(n)),
         page.by_equations(A, generators),
     ):
         assert torch.allclose(other, total, rtol=0, atol=1e-12)
-    assert float((page.by_fourier(A) - total).abs().max()) > 1e-3
-    assert torch.allclose(page.by_fourier(A), page.average(A, shifts, shifts, page.even(n)), atol=1e-12)
+    assert float((page.by_fourier(A, (n,), (0,)) - total).abs().max()) > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("V", "grid", "axes"),
+    [
+        (regular(Cyclic(6)), (6,), (0,)),
+        (pixels(translations(4), 4), (4, 4), (0, 1)),
+        (row_shifts(5), (5, 5), (1,)),
+        (pixels(translations(3), 3), (3, 3), (1, 0)),
+    ],
+    ids=repr,
+)
+def test_fourier(page: SimpleNamespace, V: Representation, grid: tuple[int, ...], axes: tuple[int, ...]) -> None:
+    A = page.normal(V.dim, V.dim, like=page.even(1), s=7)
+    found = page.by_fourier(A, grid, axes)
+    assert torch.allclose(found, projection(Hom(V, V))(A), rtol=0, atol=1e-12)
+    if len(axes) < len(grid):
+        every = tuple(range(len(grid)))
+        assert float((page.by_fourier(A, grid, every) - found).abs().max()) > 1e-3
 
 
 def test_routes_agree(page: SimpleNamespace, maps: dict[str, Hom]) -> None:

@@ -1,6 +1,6 @@
 """Groups and what they act on.
 
-``groups``, ``lie``, ``axioms``   finite groups by name or table, Lie groups with their Haar samplers; their axioms
+``abstract``, ``groups``, ``lie``, ``axioms``   what groups can do; finite and Lie groups, Haar samplers; their axioms
 ``own_groups``   a reader's own group, by name, table, permutations or matrices
 ``representations``, ``actions``   matrices and index maps of a group
 ``haar``, ``symmetrization``, ``generated``   projections onto what is equivariant

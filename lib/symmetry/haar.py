@@ -4,22 +4,20 @@ The projection onto the invariants of a unitary representation is Π x = ∫ ρ(
 2023, Lemma 2); applied to :class:`~lib.symmetry.representations.Hom` it projects a linear map onto the equivariant
 ones. Routes:
 
-========================  =============================================  ==============================
-route                     needs                                          cost
-========================  =============================================  ==============================
-:class:`HaarSum`          a list of group elements (or a quadrature)     |G| × dim
-:class:`OrbitMean`        a permutation representation                   generators × dim
-:class:`FourierDiagonal`  cyclic translations on both sides              dim × log dim
-:class:`Composition`      a semidirect product                           both factors'
-:class:`NullSpace`        generators, Lie algebra                        dim³, once
-========================  =============================================  ==============================
+====================  ==========================================  ================
+route                 needs                                       cost
+====================  ==========================================  ================
+:class:`HaarSum`      a list of group elements (or a quadrature)  |G| × dim
+:class:`OrbitMean`    a permutation representation                generators × dim
+:class:`Composition`  a semidirect product                        both factors'
+:class:`NullSpace`    generators, Lie algebra                     dim³, once
+====================  ==========================================  ================
 """
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -30,7 +28,7 @@ from torch import Tensor
 from lib.checks import check_choice, check_float, check_instance, check_int, check_probabilities, check_tensor
 from lib.symmetry.groups import FiniteGroup, Group, SemidirectProduct
 from lib.symmetry.lie import CompactLieGroup
-from lib.symmetry.representations import Hom, Representation, Restriction
+from lib.symmetry.representations import Representation, Restriction
 
 
 class Projection(ABC):
@@ -184,74 +182,6 @@ class OrbitMean(Projection):
         basis = torch.zeros(self.rank, len(self.labels), dtype=torch.float64, device="cpu")
         basis[self.labels, torch.arange(len(self.labels), device="cpu")] = self.sizes.double().rsqrt()[self.labels]
         return basis
-
-
-class FourierDiagonal(Projection):
-    """Π on linear maps between functions on a grid on which translations act cyclically along some axes.
-
-    A map is equivariant exactly when the Fourier transform along these axes makes it diagonal in the frequencies
-    (Nordenfors, Ohlsson, Flinth 2023, Propositions 4 and 6); Π therefore transforms, deletes all entries with unequal
-    frequencies, and transforms back.
-
-    Parameters
-    ----------
-    representation
-        ``Hom`` of two spaces of functions on one grid.
-    grid
-        Shape of the grid, ``prod(grid)`` being both dimensions.
-    axes
-        The grid axes along which the group translates.
-
-    Raises
-    ------
-    TypeError
-        The representation is no ``Hom`` of permutation representations of a finite group.
-    ValueError
-        The grid does not fit the representation, an axis is none of the grid's, or the group does not act on source or
-        target by exactly the translations along these axes.
-    """
-
-    def __init__(self, representation: Hom, grid: Sequence[int], axes: Sequence[int]) -> None:
-        super().__init__(representation)
-        if not (isinstance(representation, Hom) and representation.is_permutation and representation.group.is_finite):
-            raise TypeError(f"representation must be a Hom of permutations of a finite group, got {representation!r}")
-        self.grid = tuple(check_int("grid", size) for size in grid)
-        if representation.shape != (math.prod(self.grid),) * 2:
-            raise ValueError(f"grid must have as many points as each side of {representation.shape}, got {self.grid}")
-        self.axes = tuple(check_int("axes", a, minimum=0, maximum=len(self.grid) - 1) for a in axes)
-        if len(set(self.axes)) != len(self.axes):
-            raise ValueError(f"axes must be pairwise different, got {self.axes}")
-        for side in (representation.source, representation.target):
-            self._check_translations(side)
-
-    def _check_translations(self, side: Representation) -> None:
-        """Raise unless the generators shift the grid and the images of the origin are all the shifts, each once."""
-        sizes, group = torch.tensor(self.grid), side.group
-        points = torch.cartesian_prod(*[torch.arange(size) for size in self.grid]).reshape(-1, len(self.grid))
-        images = side._permutation(group.generators())
-        shifted = (points + points[images[:, :1]]) % sizes
-        still = [a for a in range(len(self.grid)) if a not in self.axes]
-        order = math.prod(self.grid[a] for a in self.axes)
-        chunks = group.chunks(256) if group.order == order else []
-        origin = torch.cat([side._permutation(g)[:, 0] for g in chunks] or [images[:0, 0]])
-        exact = len(origin.unique()) == order and not points[origin][:, still].any()
-        if not (exact and torch.equal(points[images], shifted)):
-            wanted = f"the {order} translations along axes {self.axes} of {self.grid}"
-            raise ValueError(f"group must act on {side.name} by {wanted}, got {group}")
-
-    def _project(self, x: Tensor) -> Tensor:
-        p, batch = len(self.grid), x.ndim - 1
-        out_axes = [batch + a for a in self.axes]
-        in_axes = [batch + p + a for a in self.axes]
-        hat = torch.fft.fftn(x.unflatten(-1, (*self.grid, *self.grid)), dim=out_axes, norm="ortho")
-        hat = torch.fft.ifftn(hat, dim=in_axes, norm="ortho")
-        for a in self.axes:
-            shape = [1] * (2 * p)
-            shape[a] = shape[p + a] = self.grid[a]
-            hat = hat * torch.eye(self.grid[a], device=x.device).reshape(shape)
-        back = torch.fft.ifftn(hat, dim=out_axes, norm="ortho")
-        back = torch.fft.fftn(back, dim=in_axes, norm="ortho").flatten(batch)
-        return back if x.is_complex() else back.real
 
 
 class Composition(Projection):

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from lib.checks import check_int
-from lib.symmetry.groups import ENUMERATION_LIMIT, Group
+from lib.symmetry.abstract import ENUMERATION_LIMIT, Group
 
 
 class CompactLieGroup(Group):

@@ -157,11 +157,9 @@ class PermutationRepresentation(Representation):
             raise ValueError(f"images must be a homomorphism of {group}: π_g π_h differs from π_gh")
 
     def _permutation(self, g: Tensor) -> Tensor:
-        """Return π with ρ(g) e_i = e_π(i)."""
         return self._images(g)
 
     def _matrix(self, g: Tensor) -> Tensor:
-        """Return permutation matrices, shape ``(..., dim, dim)``."""
         return torch.nn.functional.one_hot(self._permutation(g), self.dim).mT.to(torch.float64)
 
     def _apply(self, g: Tensor, x: Tensor) -> Tensor:
@@ -170,7 +168,6 @@ class PermutationRepresentation(Representation):
         return torch.gather(x.expand(*batch, -1), -1, source.expand(*batch, -1))
 
     def _character(self, g: Tensor) -> Tensor:
-        """Return the number of fixed coordinates."""
         return (self._permutation(g) == torch.arange(self.dim, device=g.device)).sum(-1).to(torch.float64)
 
 
@@ -217,7 +214,6 @@ class MatrixRepresentation(Representation):
         self.is_complex = a.is_complex()
 
     def _matrix(self, g: Tensor) -> Tensor:
-        """Return ρ(g)."""
         return self._matrices(g)
 
 
@@ -248,16 +244,13 @@ class DirectSum(Representation):
         self.is_permutation, self.is_unitary, self.is_complex = _flags(summands)
 
     def _permutation(self, g: Tensor) -> Tensor:
-        """Return the permutations of the blocks, shifted to their places."""
         starts = [sum(self._sizes[:i]) for i in range(len(self._sizes))]
         return torch.cat([s._permutation(g) + start for s, start in zip(self.summands, starts, strict=True)], dim=-1)
 
     def _matrix(self, g: Tensor) -> Tensor:
-        """Return block diagonal matrices."""
         return _block_diagonal([s._matrix(g) for s in self.summands])
 
     def _derivative(self, x: Tensor) -> Tensor:
-        """Return the block diagonal of the derivatives."""
         return _block_diagonal([s._derivative(x) for s in self.summands])
 
     def _apply(self, g: Tensor, x: Tensor) -> Tensor:
@@ -265,7 +258,6 @@ class DirectSum(Representation):
         return torch.cat([s._apply(g, part) for s, part in zip(self.summands, parts, strict=True)], dim=-1)
 
     def _character(self, g: Tensor) -> Tensor:
-        """Return the sum of the characters."""
         return sum(s._character(g) for s in self.summands)
 
     def dual(self) -> Representation:
@@ -283,16 +275,13 @@ class TensorProduct(Representation):
         self.is_permutation, self.is_unitary, self.is_complex = _flags((first, second))
 
     def _permutation(self, g: Tensor) -> Tensor:
-        """Return the permutation of index pairs (i, j) ↦ (π(i), τ(j))."""
         p, q = self.first._permutation(g), self.second._permutation(g)
         return (p[..., :, None] * self.second.dim + q[..., None, :]).flatten(-2)
 
     def _matrix(self, g: Tensor) -> Tensor:
-        """Return Kronecker products."""
         return _kronecker(self.first._matrix(g), self.second._matrix(g))
 
     def _derivative(self, x: Tensor) -> Tensor:
-        """Return dρ ⊗ 1 + 1 ⊗ dτ."""
         a, b = self.first._derivative(x), self.second._derivative(x)
         one, other = (torch.eye(t.shape[-1], dtype=t.dtype, device=t.device) for t in (a, b))
         return _kronecker(a, other) + _kronecker(one, b)
@@ -304,7 +293,6 @@ class TensorProduct(Representation):
         return self.first._apply(h, x.mT).mT.flatten(-2)
 
     def _character(self, g: Tensor) -> Tensor:
-        """Return the product of the characters."""
         return self.first._character(g) * self.second._character(g)
 
     def dual(self) -> Representation:
@@ -358,18 +346,15 @@ class Restriction(Representation):
             raise ValueError(f"embed must be a homomorphism of {subgroup} into {group}: embed(gh) ≠ embed(g) embed(h)")
 
     def _permutation(self, g: Tensor) -> Tensor:
-        """Return the permutation of the embedded element."""
         return self.base._permutation(self.embed(g))
 
     def _matrix(self, g: Tensor) -> Tensor:
-        """Return ρ of the embedded element."""
         return self.base._matrix(self.embed(g))
 
     def _apply(self, g: Tensor, x: Tensor) -> Tensor:
         return self.base._apply(self.embed(g), x)
 
     def _character(self, g: Tensor) -> Tensor:
-        """Return the character of the embedded element."""
         return self.base._character(self.embed(g))
 
 
@@ -383,11 +368,8 @@ def _common_group(name: str, parts: tuple[Representation, ...]) -> Group:
 
 
 def _flags(parts: tuple[Representation, ...]) -> tuple[bool, bool, bool]:
-    return (
-        all(p.is_permutation for p in parts),
-        all(p.is_unitary for p in parts),
-        any(p.is_complex for p in parts),
-    )
+    every = (all(p.is_permutation for p in parts), all(p.is_unitary for p in parts))
+    return *every, any(p.is_complex for p in parts)
 
 
 def _test_pairs(group: Group, dim: int) -> tuple[Tensor, Tensor]:
@@ -410,14 +392,9 @@ def _kronecker(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _block_diagonal(blocks: list[Tensor]) -> Tensor:
-    dtype = blocks[0].dtype
-    for block in blocks[1:]:
-        dtype = torch.promote_types(dtype, block.dtype)
-    size = sum(block.shape[-1] for block in blocks)
-    out = torch.zeros(*blocks[0].shape[:-2], size, size, dtype=dtype, device=blocks[0].device)
-    start = 0
+    size, start, placed = sum(block.shape[-1] for block in blocks), 0, []
     for block in blocks:
         stop = start + block.shape[-1]
-        out[..., start:stop, start:stop] = block.to(dtype)
+        placed.append(torch.nn.functional.pad(block, (start, size - stop, start, size - stop)))
         start = stop
-    return out
+    return sum(placed)

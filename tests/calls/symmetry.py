@@ -192,7 +192,6 @@ ROUTES = {
     "orbits": haar.OrbitMean(PIXELS * PIXELS),
     "composition": haar.Composition(PLANE * PLANE),
     "nullspace": haar.NullSpace(PLANE * PLANE),
-    "fourier": haar.FourierDiagonal(reps.Hom(*[actions.pixels(actions.translations(3), 3)] * 2), (3, 3), (0, 1)),
 }
 
 
