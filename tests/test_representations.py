@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lib.symmetry.actions import natural, planar, regular, rotations, trivial, vectors
+from lib.symmetry.actions import natural, pixels, planar, regular, rotations, trivial, vectors
 from lib.symmetry.axioms import assert_representation, check_representation
 from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
-from lib.symmetry.haar import invariant_dimension
+from lib.symmetry.haar import invariant_dimension, projection
 from lib.symmetry.lie import SpecialOrthogonal, Torus, Unitary
 from lib.symmetry.representations import (
     DirectSum,
@@ -92,6 +92,19 @@ def test_hom_acts_by_conjugation(leaves: list[Representation], data: st.DataObje
     A = random_vectors(H, 4)
     expected = W.matrix(g).to(A) @ A @ V.matrix(V.group.inverse(g)).to(A)
     assert torch.allclose(H.apply(g, A), expected, rtol=0, atol=1e-11)
+
+
+def test_kernels_keep_their_axes() -> None:
+    """Hom ⊗ pixels moves kernels of shape (dim W, dim V, p) as W ⊗ V ⊗ pixels moves their entries."""
+    V, P = regular(Cyclic(4)), pixels(Cyclic(4), 3)
+    K, flat = Hom(V, V + V) * P, (V + V) * V * P
+    assert K.shape == (8, 4, 9)
+    g, x = V.group.elements(), torch.randn(5, 1, 8, 4, 9, generator=torch.Generator().manual_seed(0))
+    moved = flat.apply(g, x.reshape(5, 1, -1))
+    assert torch.equal(K.apply(g, x).flatten(2), moved)
+    assert projection(K)(x).shape == x.shape
+    with pytest.raises(ValueError, match=r"x must have shape \(..., 8, 4, 9\), got"):
+        K.apply(g, x.flatten(2))
 
 
 def test_permutations_are_kept() -> None:

@@ -266,12 +266,18 @@ class DirectSum(Representation):
 
 
 class TensorProduct(Representation):
-    """The tensor product V ⊗ W with basis e_i ⊗ f_j in row-major order (i first)."""
+    """The tensor product V ⊗ W with basis e_i ⊗ f_j in row-major order (i first).
+
+    A factor of several axes keeps them: vectors of ``Hom(V, W) * pixels(G, k)`` are kernels of shape
+    ``(dim W, dim V, k²)``.
+    """
 
     def __init__(self, first: Representation, second: Representation) -> None:
         group = _common_group("factors", (first, second))
         super().__init__(group, first.dim * second.dim, f"{first.name}⊗{second.name}")
         self.first, self.second = first, second
+        if len(first.shape) + len(second.shape) > 2:
+            self.shape = (*first.shape, *second.shape)
         self.is_permutation, self.is_unitary, self.is_complex = _flags((first, second))
 
     def _permutation(self, g: Tensor) -> Tensor:
