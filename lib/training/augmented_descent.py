@@ -8,9 +8,9 @@ data, one element of ν for every mini-batch and pass, independently for every r
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -64,7 +64,7 @@ class Strategy:
     Attributes
     ----------
     kind : str
-        ``"nominal"``, ``"equivariant"`` (layers kept in reduced coordinates of E) or ``"augmented"``.
+        ``"nominal"``, ``"equivariant"`` (every gradient is projected onto E) or ``"augmented"``.
     law : Law or None
         The sampling law ν of ``"augmented"``.
     passes : int or None
@@ -93,25 +93,11 @@ def augmented(law: Law, passes: int | None = None) -> Strategy:
     return Strategy("augmented", law, passes)
 
 
-@dataclass(frozen=True)
-class View:
-    """Part of the (transformed) data with weights: the risk is Σ weight · loss over all views.
-
-    Attributes
-    ----------
-    x, y : Tensor
-        Inputs and targets with the runs (or 1) as first axis.
-    weights : Tensor
-        Shape ``(runs or 1, samples)``.
-    """
-
-    x: Tensor
-    y: Tensor
-    weights: Tensor
+View = tuple[Tensor, Tensor, Tensor]  # inputs, targets, weights (runs or 1, samples): the risk is Σ weight · loss
 
 
 def views(task: Task, strategy: Strategy, generators: Sequence[torch.Generator], part: int) -> Iterator[View]:
-    """Yield the data of one epoch in parts of about ``part`` samples per run.
+    """Yield inputs, targets and weights of one epoch, about ``part`` samples per run at a time; first axis: runs.
 
     One generator per run: what a run sees does not depend on the other runs. Where ν has no more elements than there
     are passes, a batch is used once per *element* and weighted by how often it was drawn, which gives the same
@@ -148,8 +134,7 @@ def _read(values: Tensor, source: Tensor) -> Tensor:
 
 
 def _parts(x: Tensor, y: Tensor, weights: Tensor, part: int) -> Iterator[View]:
-    pieces = zip(x.split(part, 1), y.split(part, 1), weights.split(part, 1), strict=True)
-    yield from (View(a, b, w) for a, b, w in pieces)
+    yield from zip(x.split(part, 1), y.split(part, 1), weights.split(part, 1), strict=True)
 
 
 def _weighted(task: Task, elements: Tensor, shares: Tensor, part: int) -> Iterator[View]:
@@ -189,7 +174,7 @@ def _drawn(task: Task, strategy: Strategy, generators: Sequence[torch.Generator]
         where = (take % task.batches)[:, None] * task.batch + torch.arange(task.batch, device=source.device)
         x = _gather(task.inputs[where], source[:, take])
         y = _gather(task.targets[where], out_source[:, take]) if masks else task.targets[where].flatten()[None]
-        yield View(x, y, weights[:, : x.shape[1]])
+        yield x, y, weights[:, : x.shape[1]]
 
 
 def _gather(values: Tensor, source: Tensor) -> Tensor:
@@ -205,9 +190,7 @@ def run_generators(runs: Sequence[int], seed: int) -> list[torch.Generator]:
     return [torch.Generator().manual_seed(7_000_003 * seed + check_int("runs", run, minimum=0)) for run in runs]
 
 
-def gradient(
-    task: Task, parameters: Sequence[Tensor], pieces: Iterator[View] | Sequence[View]
-) -> tuple[Tensor, list[Tensor]]:
+def gradient(task: Task, parameters: Sequence[Tensor], pieces: Iterable[View]) -> tuple[Tensor, list[Tensor]]:
     """Return the risk of every run, shape ``(runs,)``, and its gradient in the parameters, accumulated over the views.
 
     ``parameters`` are dense layers, or reduced coordinates: then the gradient is that of θ ↦ R(A(θ)), orbit sums of ∇R.
@@ -215,44 +198,71 @@ def gradient(
     check_instance("task", task, Task).network.check_parameters("parameters", parameters)
     leaves = [p.detach().contiguous().requires_grad_(True) for p in parameters]
     risk = leaves[0].new_zeros(len(leaves[0]))
-    for view in pieces:
-        losses = (task.network.losses(leaves, view.x, view.y) * view.weights).sum(1)
+    for x, y, weights in pieces:
+        losses = (task.network.losses(leaves, x, y) * weights).sum(1)
         losses.sum().backward()
         risk += losses.detach()
     return risk, [leaf.grad for leaf in leaves]
 
 
-@dataclass(frozen=True)
-class History:
-    """What was recorded during training, on the CPU.
+def forecast(
+    task: Task, start: Sequence[Tensor], law: Law, batches: int | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return what the gradients at the start say of the drift: bias, noise, and the slope of nominal drift, per run.
 
-    Attributes
+    To first order in the step h, T steps of P passes with elements from ν and K mini-batches b have the mean square
+    drift (h T slope)² (bias² + noise²/(P T)), with slope = ‖(1 − Π)∇R‖, bias = ‖(Π_ν − Π)∇R‖ / slope and
+    noise² = Σ_b (‖(1 − Π)∇R_b‖² − ‖(Π_ν − Π)∇R_b‖²) / (K slope)².
+
+    Parameters
     ----------
-    moved : Tensor
-        ‖A_i − A_i⁰‖ for every layer i, shape ``(epochs + 1, runs, layers)``, float64.
-    off : Tensor
-        ‖(A_i)_{E^⊥}‖, same shape.
-    risk : Tensor
-        The strategy's risk before each step, shape ``(epochs, runs)``.
-    seconds, recording_seconds : float
-        Wall-clock time of the training, and of the measuring of distances within it.
+    task, start
+        As for training; ``task.batch`` samples share an element.
+    law
+        The law ν; the bias of Haar measure is 0.
+    batches
+        Use so many evenly spaced mini-batches for the noise instead of all.
     """
+    network = check_instance("task", task, Task).network
+    maps = network.embed(start)
+    whole = gradient(task, maps, views(task, NOMINAL, [], 512))[1]
+    count = task.batches if batches is None else min(check_int("batches", batches), task.batches)
+    squares = 0.0
+    for b in torch.linspace(0, task.batches - 1, count, device="cpu").long().tolist():
+        part = slice(b * task.batch, (b + 1) * task.batch)
+        batch = Task(network, task.inputs[part], task.targets[part], 1)
+        piece = gradient(task, maps, views(batch, NOMINAL, [], 512))[1]
+        squares = squares + network.off(piece).square().sum(1) - _biased(network, law, piece).square()
+    slope, noise = network.off(whole).norm(dim=1), (squares / count / task.batches).clamp(min=0).sqrt()
+    return (_biased(network, law, whole) / slope).double(), (noise / slope).double(), slope.double()
 
-    moved: Tensor
-    off: Tensor
-    risk: Tensor
-    seconds: float
-    recording_seconds: float
+
+def _biased(network: Network, law: Law, grads: Sequence[Tensor]) -> Tensor:
+    """Return ‖(Π_ν − Π) ∇‖ per run for a gradient given as dense layers."""
+    if law.name == "Haar":
+        return grads[0].new_zeros(len(grads[0]))
+    moved = []
+    for layer, g in zip(network.layers, grads, strict=True):
+        blocks = law.average(layer.mean.representation, g.transpose(2, 3))
+        moved.append(layer.off(blocks.transpose(2, 3).contiguous()))
+    return torch.stack(moved).norm(dim=0)
+
+
+class History(NamedTuple):
+    """What was recorded of every layer after every step: shape ``(epochs + 1, runs, layers)``, float64, on the CPU."""
+
+    moved: Tensor  # ‖A_i − A_i⁰‖
+    off: Tensor  # ‖(A_i)_{E^⊥}‖
 
     @property
     def distance(self) -> Tensor:
         """‖A − A⁰‖ over all layers, shape ``(epochs + 1, runs)``."""
-        return self.moved.square().sum(-1).sqrt()
+        return self.moved.norm(dim=-1)
 
     @property
     def drift(self) -> Tensor:
         """‖A_{E^⊥}‖ over all layers, shape ``(epochs + 1, runs)``."""
-        return self.off.square().sum(-1).sqrt()
+        return self.off.norm(dim=-1)
 
 
 def train(
@@ -303,10 +313,7 @@ def train(
         chunk = [s[first : first + size] for s in start]
         generators = run_generators(range(first_run + first, first_run + first + len(chunk[0])), seed)
         pieces.append(_train_chunk(task, chunk, strategy, epochs, rate, generators, part))
-    joined = {name: torch.cat([getattr(p, name) for p in pieces], dim=1) for name in ("moved", "off", "risk")}
-    return History(
-        **joined, seconds=sum(p.seconds for p in pieces), recording_seconds=sum(p.recording_seconds for p in pieces)
-    )
+    return History(*(torch.cat(parts, dim=1).double().cpu() for parts in zip(*pieces, strict=True)))
 
 
 def _runs_at_once(task: Task, runs: int, part: int) -> int:
@@ -323,67 +330,16 @@ def _train_chunk(
     rate: float,
     generators: Sequence[torch.Generator],
     part: int,
-) -> History:
-    state = (_Reduced if strategy.kind == "equivariant" else _Dense)(task.network, start)
-    moved, off, risks, recording = [], [], [], 0.0
-    begin = time.perf_counter()
-    for epoch in range(epochs + 1):
-        tick = time.perf_counter()
-        distances = state.distances(first=epoch == 0, last=epoch == epochs)
-        moved.append(distances[0])
-        off.append(distances[1])
-        recording += time.perf_counter() - tick
-        if epoch < epochs:
-            risk, grads = gradient(task, state.parameters(), views(task, strategy, generators, part))
-            state.step(grads, rate)
-            risks.append(risk)
-    seconds = time.perf_counter() - begin
-    return History(
-        torch.stack(moved).double().cpu(),
-        torch.stack(off).double().cpu(),
-        torch.stack(risks).double().cpu(),
-        seconds,
-        recording,
-    )
-
-
-class _Dense:
-    """Layers A = A⁰ + D with dense displacement D."""
-
-    def __init__(self, network: Network, start: Sequence[Tensor]) -> None:
-        self.network, self.start = network, start
-        self.displacement = [torch.zeros_like(a) for a in network.embed(start)]
-
-    def parameters(self) -> list[Tensor]:
-        return [a.add_(d) for a, d in zip(self.network.embed(self.start), self.displacement, strict=True)]
-
-    def step(self, grads: Sequence[Tensor], rate: float) -> None:
-        for d, g in zip(self.displacement, grads, strict=True):
+) -> tuple[Tensor, Tensor]:
+    network = task.network
+    displacement = [torch.zeros_like(a) for a in network.embed(start)]
+    moved = [displacement[0].new_zeros(len(start[0]), len(start))]
+    off = moved[:]
+    for _ in range(epochs):
+        layers = [a.add_(d) for a, d in zip(network.embed(start), displacement, strict=True)]
+        slope = gradient(task, layers, views(task, strategy, generators, part))[1]
+        for d, g in zip(displacement, network.project(slope) if strategy.kind == "equivariant" else slope, strict=True):
             d.sub_(g, alpha=rate)
-
-    def distances(self, first: bool, last: bool) -> tuple[Tensor, Tensor]:
-        """Distance from the start and from E; nothing has moved at the first epoch."""
-        moved = torch.stack([d.flatten(1).norm(dim=1) for d in self.displacement], dim=1)
-        return moved, torch.zeros_like(moved) if first else self.network.off(self.displacement)
-
-
-class _Reduced:
-    """Layers in E: reduced coordinates θ = θ⁰ + δ; projected descent divides orbit sums of ∇R by orbit sizes."""
-
-    def __init__(self, network: Network, start: Sequence[Tensor]) -> None:
-        self.network, self.start = network, start
-        self.displacement = [torch.zeros_like(c) for c in start]
-
-    def parameters(self) -> list[Tensor]:
-        return [a + d for a, d in zip(self.start, self.displacement, strict=True)]
-
-    def step(self, grads: Sequence[Tensor], rate: float) -> None:
-        for d, g, layer in zip(self.displacement, grads, self.network.layers, strict=True):
-            d.sub_(g / layer.mean.sizes.to(g), alpha=rate)
-
-    def distances(self, first: bool, last: bool) -> tuple[Tensor, Tensor]:
-        """Distance from the start; the one from E is 0 by construction, and measured once, at the last epoch."""
-        pairs = zip(self.network.layers, self.displacement, strict=True)
-        moved = torch.stack([layer.reduced_norm(d) for layer, d in pairs], dim=1)
-        dense = self.network.embed(self.displacement) if last else []
-        return moved, self.network.off(dense) if last else torch.zeros_like(moved)
+        moved.append(torch.stack([d.flatten(1).norm(dim=1) for d in displacement], dim=1))
+        off.append(network.off(displacement))
+    return torch.stack(moved), torch.stack(off)

@@ -86,10 +86,8 @@ class Architecture:
     def __post_init__(self) -> None:
         depth = len(self.spaces) - 1
         for name in ("activations", "normalized", "scales"):
-            if len(getattr(self, name)) != depth:
-                raise ValueError(
-                    f"{name} must have one entry for each of the {depth} layers, got {len(getattr(self, name))}"
-                )
+            if (got := len(getattr(self, name))) != depth:
+                raise ValueError(f"{name} must have one entry for each of the {depth} layers, got {got}")
         if len({space.representation.group for space in self.spaces}) != 1:
             raise ValueError("spaces must be representations of one group")
         for space in self.spaces:
@@ -113,9 +111,6 @@ class LayerSpace:
     ----------
     mean : OrbitMean
         Projection of one block V → W.
-    kernel_orbits : Tensor or None
-        Where the equivariant maps are cyclic convolutions on a square grid: the orbit of every offset,
-        shape ``(n, n)``; such layers can be applied by :meth:`convolve`.
     """
 
     def __init__(self, source: Space, target: Space) -> None:
@@ -126,7 +121,7 @@ class LayerSpace:
         labels = self.mean.labels.reshape(target.representation.dim, source.representation.dim)
         representative = torch.zeros(self.rank, dtype=torch.int64, device="cpu")
         representative[labels.flatten()] = torch.arange(labels.numel(), device="cpu")
-        self._representative, self.kernel_orbits = representative, _convolution_orbits(labels)
+        self._representative = representative
 
     def shape(self, runs: int) -> tuple[int, ...]:
         """Return the shape of the dense layers of so many runs."""
@@ -168,39 +163,15 @@ class LayerSpace:
             -1, (self.target.channels, self.target.representation.dim)
         )
 
-    def convolve(self, coordinates: Tensor, x: Tensor) -> Tensor:
-        """Return A x for A ∈ E given by reduced coordinates, frequency by frequency (ibid., Proposition 4).
-
-        A(p, q) = k(p − q), so the Fourier transform turns A into one small matrix of channels for each frequency.
-        """
-        if self.kernel_orbits is None:
-            raise ValueError("convolve needs equivariant maps that are cyclic convolutions on a square grid")
-        n = len(self.kernel_orbits)
-        kernel = torch.fft.rfft2(coordinates[..., self.kernel_orbits.to(coordinates.device)])
-        features = torch.fft.rfft2(x.unflatten(-1, (n, n)))
-        runs, frequencies = len(coordinates), n * (n // 2 + 1)
-        k = kernel.flatten(-2).permute(0, 3, 2, 1).reshape(runs * frequencies, self.source.channels, -1)
-        z = features.flatten(-2).permute(0, 3, 1, 2).expand(runs, -1, -1, -1).flatten(0, 1)
-        y = torch.bmm(z, k).reshape(runs, frequencies, x.shape[1], -1).permute(0, 2, 3, 1)
-        return torch.fft.irfft2(y.unflatten(-1, (n, n // 2 + 1)), s=(n, n)).flatten(-2)
-
     def _blocks(self, maps: Tensor) -> Tensor:
         return maps.transpose(2, 3).flatten(-2)
 
 
 class Network:
-    """All networks of one architecture: their starts, their values and losses, their projections.
-
-    Parameters
-    ----------
-    architecture
-        Spaces, activations, loss.
-    """
+    """All networks of one architecture: their starts, their values and losses, their projections."""
 
     def __init__(self, architecture: Architecture) -> None:
-        if not isinstance(architecture, Architecture):
-            raise TypeError(f"architecture must be an Architecture, got {type(architecture).__name__}")
-        self.architecture = architecture
+        self.architecture = check_instance("architecture", architecture, Architecture)
         spaces = architecture.spaces
         self.layers = [LayerSpace(a, b) for a, b in itertools.pairwise(spaces)]
         self._activations = [a if callable(a) else ACTIVATIONS[a] for a in architecture.activations]
@@ -232,17 +203,16 @@ class Network:
         check_int("first_run", first_run, minimum=0)
         if not check_instance("dtype", dtype, torch.dtype).is_floating_point:
             raise ValueError(f"dtype must be a real floating-point type, got {dtype}")
-        draws = []
-        for run in range(first_run, first_run + runs):
-            generator = torch.Generator().manual_seed(1_000_003 * check_int("seed", seed, minimum=0) + run)
-            draws.append([self._draw(i, generator) for i in range(len(self.layers))])
+        streams = range(1_000_003 * check_int("seed", seed, minimum=0) + first_run, 2**63)[:runs]
+        generators = [torch.Generator().manual_seed(stream) for stream in streams]
+        draws = [[self._draw(*pair, g) for pair in zip(self.layers, self.architecture.scales)] for g in generators]
         return [torch.stack(layer).to(device, dtype) for layer in zip(*draws, strict=True)]
 
-    def _draw(self, i: int, generator: torch.Generator) -> Tensor:
-        layer = self.layers[i]
+    @staticmethod
+    def _draw(layer: LayerSpace, scale: float, generator: torch.Generator) -> Tensor:
         shape = (layer.target.channels, layer.source.channels, layer.rank)
-        scale = self.architecture.scales[i] / layer.mean.sizes.to(torch.float64).sqrt()
-        return torch.randn(shape, generator=generator, dtype=torch.float64, device="cpu") * scale
+        draw = torch.randn(shape, generator=generator, dtype=torch.float64, device="cpu")
+        return draw * (scale / layer.mean.sizes.to(torch.float64).sqrt())
 
     def embed(self, coordinates: Sequence[Tensor]) -> list[Tensor]:
         """Return dense layers from reduced coordinates."""
@@ -273,8 +243,7 @@ class Network:
         self._check(parameters, x)
         h = x - self.architecture.centre
         for i, (layer, p) in enumerate(zip(self.layers, parameters, strict=True)):
-            h = self._linear(layer, p, h)
-            h = self._activations[i](h)
+            h = self._activations[i](layer.apply(p if p.ndim == 5 else layer.embed(p), h))
             if self.architecture.normalized[i]:
                 h = layer_norm(h.transpose(-1, -2), (h.shape[-2],)).transpose(-1, -2)
         return h
@@ -298,12 +267,6 @@ class Network:
         if x.dtype != parameters[0].dtype:
             raise TypeError(f"x must be of the parameters' dtype {parameters[0].dtype}, got {x.dtype}")
 
-    @staticmethod
-    def _linear(layer: LayerSpace, p: Tensor, h: Tensor) -> Tensor:
-        if p.ndim == 5:
-            return layer.apply(p, h)
-        return layer.apply(layer.embed(p), h) if layer.kernel_orbits is None else layer.convolve(p, h)
-
     def losses(self, parameters: Sequence[Tensor], x: Tensor, y: Tensor) -> Tensor:
         """Return the loss of every run and sample, shape ``(runs, samples)``.
 
@@ -317,31 +280,16 @@ class Network:
         out = self(parameters, x)
         y = y.expand(len(out), *y.shape[1:])
         if self.architecture.loss == "classes":
-            return cross_entropy(out.flatten(2).flatten(0, 1), y.flatten(0, 1), reduction="none").unflatten(
-                0, y.shape[:2]
-            )
+            loss = cross_entropy(out.flatten(2).flatten(0, 1), y.flatten(0, 1), reduction="none")
+            return loss.unflatten(0, y.shape[:2])
         if self.architecture.loss == "binary":
             return binary_cross_entropy_with_logits(out.flatten(2)[..., 0], y.to(out.dtype), reduction="none")
         return binary_cross_entropy_with_logits(out, y.to(out.dtype), reduction="none").mean(-1).sum(-1)
 
 
-def _convolution_orbits(labels: Tensor) -> Tensor | None:
-    """Return the orbit of every offset if the orbits of pairs (p, q) on an n × n grid depend on p − q, else None."""
-    side = round(labels.shape[0] ** 0.5)
-    if labels.shape[0] != labels.shape[1] or side * side != labels.shape[0] or side < 2:
-        return None
-    grid = torch.cartesian_prod(torch.arange(side, device="cpu"), torch.arange(side, device="cpu"))
-    offset = (grid[:, None] - grid[None]) % side
-    kernel = labels[:, 0].reshape(side, side)
-    return kernel if torch.equal(kernel[offset[..., 0], offset[..., 1]], labels) else None
-
-
 def graph_network(nodes: int = 10, channels: int = 32, pooled: int = 64, hidden: int = 32) -> Network:
     """Return the network for permuted graphs: R^{n×n} → channels·R^{n×n} → pooled → hidden → 1 (ibid., D.1)."""
-    check_int("nodes", nodes, minimum=2)
-    for name, value in (("channels", channels), ("pooled", pooled), ("hidden", hidden)):
-        check_int(name, value)
-    group = Symmetric(nodes)
+    group = Symmetric(check_int("nodes", nodes, minimum=2))
     pair, one = natural(group) * natural(group), trivial(group)
     spaces = tuple(Space(c, r) for c, r in ((1, pair), (channels, pair), (pooled, one), (hidden, one), (1, one)))
     scales = (1 / (nodes * channels**0.5), nodes / pooled**0.5, nodes / pooled, nodes / hidden)
@@ -363,7 +311,6 @@ def image_representation(group: str, size: int) -> Representation:
 
 def classifier_network(group: str = "translations", size: int = 14, channels: int = 32, classes: int = 10) -> Network:
     """Return the network for images: R^{n×n} → c·R^{n×n} → c·R^{n×n} → c → classes (ibid., D.2 and E.2)."""
-    check_int("channels", channels)
     V = image_representation(group, size)
     one = trivial(V.group)
     spaces = tuple(Space(c, r) for c, r in ((1, V), (channels, V), (channels, V), (channels, one), (classes, one)))
@@ -393,11 +340,10 @@ def check_inputs(network: Network, inputs: Tensor, targets: Tensor) -> None:
     wanted = (len(inputs),)
     if network.architecture.loss == "masks":
         wanted += (last.channels, last.representation.dim)
-    if tuple(check_tensor("targets", targets).shape) != wanted:
-        raise ValueError(
-            f"targets must have shape {wanted} for the loss {network.architecture.loss!r}, got {tuple(targets.shape)}"
-        )
-    if network.architecture.loss == "classes":
+    loss = network.architecture.loss
+    if (got := tuple(check_tensor("targets", targets).shape)) != wanted:
+        raise ValueError(f"targets must have shape {wanted} for the loss {loss!r}, got {got}")
+    if loss == "classes":
         if targets.dtype != torch.int64 or bool(((targets < 0) | (targets >= last.channels)).any()):
             raise ValueError(f"targets must be int64 classes from 0 to {last.channels - 1}, got {targets.dtype}")
     elif bool(((targets < 0) | (targets > 1)).any()):

@@ -1,4 +1,10 @@
-"""Probability laws on finite groups, for sampled augmentation: Haar measure and others."""
+"""Probability laws on finite groups, for sampled augmentation: Haar measure and others.
+
+The samplers in the published code of Nordenfors, Ohlsson and Flinth (``usinedepain/eq_aug_dyn``, ``datasets.py``) have
+these laws when they are executed: a random shift is uniform on 0 … n, and n acts as 0; a random turn is uniform on
+0 … 4, where 0 and 4 do nothing, 1 and 3 are both the turn by 90°, 2 the one by 180°. Images that come flattened have a
+row axis of length one: there 1, 2 and 3 all reverse the pixels, which is the turn by 180°.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lib.checks import check_instance, check_int, check_probabilities, check_tensor
+from lib.checks import check_choice, check_float, check_instance, check_int, check_probabilities, check_tensor
 from lib.symmetry.groups import FiniteGroup, Group
 from lib.symmetry.haar import uniform, wide
 from lib.symmetry.representations import Representation
@@ -96,3 +102,44 @@ def haar(group: FiniteGroup) -> Law:
     if group.order > LISTING_LIMIT:
         return Law("Haar", group, ())
     return Law("Haar", group, ((group.elements(), uniform(group.order)),))
+
+
+def mixture(group: FiniteGroup, share: float) -> Law:
+    """Return (1 − share) · Haar + share · identity, for which Π_ν − Π = share · (1 − Π) whatever the group."""
+    check_float("share", share, 0.0, 1.0)
+    elements, weights = haar(group).listed()
+    neutral = (group.index(elements) == group.index(group.identity())).to(weights)
+    return Law("mixture", group, ((elements, (1 - share) * weights + share * neutral),))
+
+
+PUBLISHED = ("rotations", "flattened rotations", "row shifts", "translations", "motions")
+
+
+def published(sampler: str, group: FiniteGroup, side: int) -> Law:
+    """Return the law of a published random transformation of images, executed.
+
+    Parameters
+    ----------
+    sampler
+        One of ``PUBLISHED``.
+    group
+        The group that acts on the images: C4, or shifts, or shifts and turns, as from ``image_representation``.
+    side
+        Pixels per side.
+
+    Examples
+    --------
+    >>> from lib.symmetry.groups import Cyclic
+    >>> published("rotations", Cyclic(4), 8).listed()[1].tolist()
+    [0.4, 0.4, 0.2, 0.0]
+    """
+    check_choice("sampler", sampler, PUBLISHED)
+    here = {"dtype": torch.float64, "device": "cpu"}
+    turns = torch.tensor([0.4, 0.0, 0.6, 0.0] if sampler[0] == "f" else [0.4, 0.4, 0.2, 0.0], **here)
+    shifts = torch.full((side,), 1.0 / (side + 1), **here)
+    shifts[0] *= 2
+    axes = torch.eye(group.identity().shape[-1], dtype=torch.int64, device="cpu")
+    factors = tuple((torch.arange(side, device="cpu")[:, None] * axis, shifts) for axis in axes)
+    if "rotations" in sampler or sampler == "motions":
+        factors = ((torch.arange(4, device="cpu")[:, None] * axes[-1], turns), *factors[:-1])
+    return Law("published", group, factors)

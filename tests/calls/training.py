@@ -156,11 +156,11 @@ STRATEGIES = [
 ]
 
 
-@call(*TASKS[2][1:], *STARTS[2], double="distances and risks are kept in double precision", cpu="kept on the CPU")
+@call(*TASKS[2][1:], *STARTS[2], double="distances are kept in double precision", cpu="kept on the CPU")
 def augmented_training(x, y, *start):
     task = augmented_descent.Task(MASKS, x, y, 2)
     histories = [augmented_descent.train(task, start, how, epochs=2, rate=0.1) for how in STRATEGIES]
-    return [[h.moved, h.off, h.risk, h.distance, h.drift] for h in histories]
+    return [[h.moved, h.off, h.distance, h.drift] for h in histories]
 
 
 @call(*TASKS[2][1:], *STARTS[2])
@@ -168,6 +168,15 @@ def gradient_of_augmentation(x, y, *start):
     task = augmented_descent.Task(MASKS, x, y, 2)
     pieces = augmented_descent.views(task, STRATEGIES[4], augmented_descent.run_generators([0, 1], 0), 4)
     return augmented_descent.gradient(task, start, pieces), task.to(x.dtype, x.device).inputs
+
+
+LAWS = sampling_laws.haar(C4), sampling_laws.published("rotations", C4, 4), sampling_laws.mixture(C4, 0.3)
+
+
+@call(*TASKS[2][1:], *STARTS[2], double="forecasts are given in double precision")
+def forecast_of_drift(x, y, *start):
+    task = augmented_descent.Task(MASKS, x, y, 2)
+    return [augmented_descent.forecast(task, start, law) for law in LAWS]
 
 
 @call(*TASKS[2][1:], C4.elements())
