@@ -220,7 +220,7 @@ def test_neurons_are_invariant_and_know_their_derivatives(page: SimpleNamespace,
     assert torch.allclose(net.hessian(w, q), torch.func.hessian(lambda u: q @ net.predictor(u))(w))
     v, a = w[:6].reshape(3, 2), w[6:]
     plain = page.Neurons(kind, x, 3, torch.eye(2, dtype=torch.float64)[None])
-    assert torch.allclose(plain.predictor(w), page.SIGMA[kind](x @ v.T) @ a)
+    assert torch.allclose(plain.predictor(w), page.activation(kind, x @ v.T) @ a)
 
 
 # --- B12 ---
