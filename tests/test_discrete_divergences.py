@@ -24,7 +24,7 @@ from lib.transport.discrete_divergences import (
     wasserstein_invariant,
     wasserstein_potential,
 )
-from lib.transport.divergences import KINDS, invariant_program, regularised_divergence, w1
+from lib.transport.divergences import KINDS, invariant_program, regularised_batch, w1
 from lib.transport.finite_spaces import FiniteSpace, orbit_closure
 from lib.transport.kernels import mmd_squared
 from lib.transport.quotient import linear, no_group
@@ -211,9 +211,9 @@ def test_regularised_agrees_with_the_solver_for_samples(kind):
     space = orbit_closure(planar(Cyclic(4)), points)
     q, p = torch.zeros(2, space.size, dtype=DOUBLE)
     q[:6], p[6:14] = 1 / 6, 1 / 8
-    plain = regularised_divergence(x, y, no_group(2), kind, 0.7)
+    plain = float(regularised_batch(x[None], y[None], no_group(2), kind, 0.7))
     assert float(regularised(space, q, p, kind, 0.7)) == pytest.approx(plain, rel=1e-6)
-    quotient = regularised_divergence(x, y, action, kind, 0.7)
+    quotient = float(regularised_batch(x[None], y[None], action, kind, 0.7))
     assert float(regularised_invariant(space, q, p, kind, 0.7)) == pytest.approx(quotient, rel=1e-6)
     assert float(wasserstein_invariant(space, q, p)) == pytest.approx(w1(x, y, action), rel=1e-9)
     squared = float(mmd_squared(x[None], y[None], action, 0.7))

@@ -23,14 +23,13 @@ from lib.transport import quotient
 from lib.transport.divergences import (
     KINDS,
     regularised_batch,
-    regularised_divergence,
     transport,
     w1,
     w1_batch,
     w1_invariant_program,
     w1_symmetrised,
 )
-from lib.transport.kernels import TurnedKernel, chebyshev_terms, kernel_reach, mmd_squared, orbit_kernel
+from lib.transport.kernels import kernel_reach, mmd_squared, orbit_kernel
 from lib.transport.quotient import (
     lattice,
     linear,
@@ -42,6 +41,7 @@ from lib.transport.quotient import (
     radial,
     turns,
 )
+from lib.transport.turned_kernel import TurnedKernel, chebyshev_terms
 
 FINITE = {
     "turns": turns(5),
@@ -249,6 +249,10 @@ def test_kernel_reach():
     assert reach.factor == pytest.approx(reach.ratio**-2)
     assert kernel_reach(x, no_group(2), 1.0).ratio == 1.0
     assert kernel_reach(x, radial(2), 1.0).constant ** 2 == pytest.approx(kernel_reach(x, radial(2), 1.0).a)
+
+
+def regularised_divergence(x, y, *how):
+    return float(regularised_batch(x[None], y[None], *how))
 
 
 @pytest.mark.parametrize("kind", KINDS)

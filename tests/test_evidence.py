@@ -11,16 +11,10 @@ import pandas as pd
 import pytest
 import torch
 
+from lib.page.claims import load_claims, load_finished_chapters
 from lib.page.clock import _Clock
-from lib.page.evidence import (
-    MIME_TYPE,
-    ClaimFailed,
-    evaluate,
-    load_claims,
-    load_finished_chapters,
-    record_holds,
-    settle,
-)
+from lib.page.evidence import MIME_TYPE, ClaimFailed, evaluate, settle
+from lib.page.records import record_holds
 
 REGISTER = """
 finished_chapters: [ideas]

@@ -19,8 +19,8 @@ from external_names import external_page
 from figures_and_panels import function_link, prepare_notebook
 from ledger_page import claim_markdown, escape, overview_markdown, seeds_markdown
 from lib.page import ledger
-from lib.page.claims import Check
-from lib.page.evidence import MIME_TYPE, evaluate, load_claims, load_finished_chapters
+from lib.page.claims import Check, load_claims, load_finished_chapters
+from lib.page.evidence import MIME_TYPE, evaluate
 from lib.page.expectations import MIME_TYPE as EXPECTATION
 from lib.page.expectations import expectation_html
 from lib.page.ledger import bound_dates, collect, count_line, expectation_problems, problems, read_records

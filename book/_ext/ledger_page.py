@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterator, Sequence
 
 from figures_and_panels import function_link
 from lib.page.claims import SIGNS, Claim
-from lib.page.evidence import facts
 from lib.page.ledger import BoundDates, Record, Row, count_line
+from lib.page.records import facts
 from lib.page.seed_tables import SeedTable
 
 _HEADER = ("check", "measured (worst)", "median", "spread", "values", "bound", "broken control (closest)")

@@ -1,6 +1,6 @@
 """What a page of the book shows, and the checks behind it; no mathematics.
 
-``evidence``, ``expectations``, ``claims``   a claim's number beside its bound and its broken control
+``evidence``, ``records``, ``expectations``, ``claims``   a claim's number beside its bound and its broken control
 ``clock``   how long the cells before it took
 ``ledger``, ``seed_tables``   all claims on one page, also at other seeds; a figure of these
 ``figures``, ``movies``   figures, tables, films to scrub through

@@ -6,39 +6,19 @@ notebook and stores the record there; the ledger page of the book is made from t
 
 from __future__ import annotations
 
-import math
 import os
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from html import escape
 from typing import Any
 
 import numpy as np
 
-from lib.page.claims import SIGNS, Check, Claim, load_claims, load_finished_chapters
+from lib.page.claims import Check, Claim, load_claims
 from lib.page.clock import cell_seconds
+from lib.page.records import as_values, panel_html, round_number, summary
 
 MIME_TYPE = "application/vnd.symmetry-book.evidence+json"
-
-
-__all__ = [
-    "MIME_TYPE",
-    "ClaimFailed",
-    "Evidence",
-    "Outcome",
-    "as_values",
-    "evaluate",
-    "facts",
-    "is_strict",
-    "load_claims",
-    "load_finished_chapters",
-    "panel_html",
-    "record_holds",
-    "round_number",
-    "settle",
-    "show",
-]
 
 
 class ClaimFailed(AssertionError):
@@ -97,10 +77,10 @@ class Evidence:
         return {
             "id": self.claim.id,
             "holds": self.holds,
-            "measured": {name: _summary(o.check, o.measured, o.worst) for name, o in outcomes.items()},
+            "measured": {name: summary(o.check, o.measured, o.worst) for name, o in outcomes.items()},
             "bound": {name: o.check.bound for name, o in outcomes.items()},
             "relation": {name: o.check.relation for name, o in outcomes.items()},
-            "control": {name: _summary(o.check, o.control, o.best_control) for name, o in outcomes.items()},
+            "control": {name: summary(o.check, o.control, o.best_control) for name, o in outcomes.items()},
             "seeds": self.seeds,
             "seconds": None if self.seconds is None else round_number(self.seconds),
             "device": self.device,
@@ -124,53 +104,6 @@ class Evidence:
     def html(self) -> str:
         """Return the panel shown under a theorem, made from :meth:`record` alone."""
         return panel_html(self.claim, self.record())
-
-
-def record_holds(claim: Claim, content: Mapping[str, Any]) -> bool:
-    """Whether a stored record settles its claim: its numbers, compared with the register's present checks and bounds.
-
-    The flag ``holds`` of the record has to agree, but is not believed.
-    """
-    bounds = {name: check.bound for name, check in claim.checks.items()}
-    relations = {name: check.relation for name, check in claim.checks.items()}
-    if content.get("bound") != bounds or content.get("relation") != relations or content.get("holds") is not True:
-        return False
-    measured, control = content.get("measured", {}), content.get("control", {})
-    if not measured.keys() == control.keys() == bounds.keys():
-        return False
-    met = all(check.holds(float(measured[name]["worst"])) for name, check in claim.checks.items())
-    broken = [(check, float(control[name]["worst"])) for name, check in claim.checks.items()]
-    return met and not any(math.isnan(value) or check.holds(value) for check, value in broken)
-
-
-def panel_html(claim: Claim, content: Mapping[str, Any]) -> str:
-    """Return the panel of a record (neutral colours: it inherits the page's theme)."""
-    rows = "".join(_html_row(check, content) for check in claim.checks.values())
-    state, word = ("settled", "settled") if content["holds"] else ("failed", "not settled")
-    head = "".join(f"<th style='{_CELL}'>{h}</th>" for h in ("check", "measured (worst)", "bound", "broken control"))
-    return (
-        f"<div class='evidence evidence-{state}' style='border-left:3px solid currentColor;padding:.3em .8em;"
-        "margin:.5em 0;overflow-x:auto'>"
-        f"<div class='evidence-title'><strong>{escape(claim.id)} {word}</strong>"
-        f" &middot; {escape(claim.title)}</div><table class='evidence-table' style='border-collapse:collapse'>"
-        f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
-        f"<div class='evidence-foot' style='font-size:.85em'>{escape(facts(content))}"
-        f"<span class='evidence-where'>; {escape(content['function'])}; {escape(claim.test)}</span></div></div>"
-    )
-
-
-def facts(content: Mapping[str, Any]) -> str:
-    """Return what a record says of its measurement: how many seeds or values, what precision, where, how long."""
-    number, what = content["seeds"], "seed"
-    if number is None:
-        number, what = max(side["count"] for side in content["measured"].values()), "value"
-    elif not isinstance(number, int):
-        number = len(number)
-    time = "" if content["seconds"] is None else f", {content['seconds']:.2g} s"
-    return f"{number} {what}{'' if number == 1 else 's'}, {content['dtype']} on {content['device']}{time}"
-
-
-_CELL = "text-align:left;padding:.15em .8em .15em 0"
 
 
 def evaluate(
@@ -331,45 +264,6 @@ def _match(claim: Claim, side: str, given: Mapping[str, Any]) -> dict[str, np.nd
     return {name: as_values(f"{side}[{name!r}] of claim {claim.id}", given[name]) for name in claim.checks}
 
 
-def as_values(where: str, given: Any) -> np.ndarray:
-    """Return real numbers as a float64 array of one dimension; ``where`` names them in the error otherwise."""
-    if hasattr(given, "detach"):  # a torch tensor, on any device
-        given = given.detach().cpu().numpy()
-    elif isinstance(given, Iterable) and not isinstance(given, (str, np.ndarray)):
-        given = [v.item() if hasattr(v, "item") else v for v in given]
-    array = np.asarray(given)
-    if array.dtype.kind not in "fiub":
-        raise ValueError(f"{where} must be real numbers, got {array.dtype} values")
-    if array.size == 0:
-        raise ValueError(f"{where} is empty: at least one number is needed")
-    return array.astype(float).ravel()
-
-
-def _summary(check: Check, values: np.ndarray, worst: float) -> dict[str, Any]:
-    """Return worst, median and spread (largest minus smallest) of the values."""
-    spread = float(values.max() - values.min()) if np.isfinite(values).all() else math.nan
-    return {
-        "worst": round_number(worst, check.holds),
-        "median": round_number(float(np.median(values))),
-        "spread": round_number(spread),
-        "count": int(values.size),
-    }
-
-
-def round_number(value: float, verdict: Callable[[float], bool] = bool) -> float | int | str:
-    """Round to three significant digits, or not at all if that would change a verdict on the value.
-
-    Whole numbers stay whole; infinities and NaN become text (JSON has none).
-    """
-    value = float(value)
-    if not math.isfinite(value):
-        return str(value)
-    if value == int(value) and abs(value) < 1e15:
-        return int(value)
-    short = float(f"{value:.3g}")
-    return short if verdict(short) == verdict(value) else value
-
-
 def _report_line(outcome: Outcome) -> str:
     check = outcome.check
     met = "meets" if outcome.measured_holds else "MISSES"
@@ -379,13 +273,6 @@ def _report_line(outcome: Outcome) -> str:
         f"  {check.name}: measured (worst of {outcome.measured.size}) {outcome.worst:.6g} {met} "
         f"{check.relation} {check.bound:g}; control (closest) {outcome.best_control:.6g} {broken}"
     )
-
-
-def _html_row(check: Check, content: Mapping[str, Any]) -> str:
-    measured, control = (float(content[side][check.name]["worst"]) for side in ("measured", "control"))
-    bound = f"{SIGNS[check.relation]} {check.bound:g}"
-    cells = (escape(check.label), f"{measured:.3g}", bound, f"{control:.3g}")
-    return "<tr>" + "".join(f"<td style='{_CELL}'>{cell}</td>" for cell in cells) + "</tr>"
 
 
 def _seeds(seeds: int | Iterable[int]) -> int | list[int]:

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from lib.page.claims import RELATIONS
-from lib.page.evidence import ClaimFailed, as_values, is_strict, round_number, show
+from lib.page.evidence import ClaimFailed, is_strict, show
+from lib.page.records import as_values, round_number
 
 MIME_TYPE = "application/vnd.symmetry-book.expectation+json"
 _WORST: dict[str, Callable[[np.ndarray], Any]] = {

@@ -18,9 +18,10 @@ import yaml
 
 from lib import ROOT
 from lib.page.claims import Claim, load_claims, load_finished_chapters
-from lib.page.evidence import MIME_TYPE, panel_html, record_holds
+from lib.page.evidence import MIME_TYPE
 from lib.page.expectations import MIME_TYPE as EXPECTATION
 from lib.page.expectations import expectation_holds, expectation_html
+from lib.page.records import panel_html, record_holds
 from lib.page.seed_tables import OtherSeeds, read_other_seeds
 
 BOOK = ROOT / "book"

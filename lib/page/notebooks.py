@@ -20,7 +20,8 @@ from typing import Any
 
 from lib import ROOT
 from lib.page.claims import load_claims
-from lib.page.evidence import MIME_TYPE, panel_html
+from lib.page.evidence import MIME_TYPE
+from lib.page.records import panel_html
 
 BOOK = ROOT / "book"
 # What every kernel of the project runs with, here and under nbval (conftest.py): nothing random, no progress bars, and

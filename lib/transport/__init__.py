@@ -2,6 +2,6 @@
 
 ``quotient``, ``particle_distances``, ``invariance``   optimal transport between orbits and between clouds
 ``divergences``, ``discrete_divergences``, ``finite_spaces``   divergences and their variational values
-``kernels``, ``ring``, ``two_sample``   kernels averaged over a group, MMD, permutation tests
+``kernels``, ``turned_kernel``, ``ring``, ``two_sample``   kernels averaged over a group, MMD, permutation tests
 ``learning_curves``   two ways of learning compared over seeds
 """

@@ -20,6 +20,7 @@ from lib.transport import (
     quotient,
     two_sample,
 )
+from lib.transport.turned_kernel import TurnedKernel
 from tests.calls import call, law, normal
 
 PLANE = planar(Cyclic(4))
@@ -62,8 +63,7 @@ def invariant_potentials(x, y):
 
 @call(normal(2, 4, 2), normal(2, 3, 2))
 def regularised(x, y):
-    one = divergences.regularised_divergence(x[0], y[0], TURNS, "kl")
-    return one, divergences.regularised_batch(x, y, TURNS, "alpha2", 2.0)
+    return divergences.regularised_batch(x, y, TURNS, "kl"), divergences.regularised_batch(x, y, TURNS, "alpha2", 2.0)
 
 
 @call(normal(3, 2, 2), normal(5, 2))
@@ -87,7 +87,7 @@ def kernel_moments(points, sample):
 
 @call(normal(3, 6).abs(), normal(3, 6), law(6))
 def turned_kernel(r, theta, w):
-    average = kernels.TurnedKernel(math.inf, 1.0, 0.0, 10.0)
+    average = TurnedKernel(math.inf, 1.0, 0.0, 10.0)
     return average(r, r.flip(-1), theta), list(average.harmonics(r, r)), average.quadratic_form(r, theta, w)
 
 
