@@ -59,8 +59,8 @@ class Settings:
             check_int(name, getattr(self, name))
         self.game("jsd")  # checks the others
 
-    def game(self, name: str, trained: bool = True) -> GameSettings:
-        """Return the settings of one game; with ``trained`` false the discriminator keeps its first weights."""
+    def game(self, name: str, climbs: bool = False) -> GameSettings:
+        """Return the settings of one game; with ``climbs`` the generator goes up on its loss instead of down."""
         return GameSettings(
             seeds=self.seeds,
             samples=(self.samples,),
@@ -69,9 +69,10 @@ class Settings:
             generator_width=self.width,
             discriminator_width=self.width,
             generator_rate=self.generator_rate,
-            discriminator_rate=self.discriminator_rate if trained else 0.0,
+            discriminator_rate=self.discriminator_rate,
             objective=name,
             average=AVERAGE,
+            climbs=climbs,
             frames=self.frames,
             seed=self.seed,
         )
@@ -102,7 +103,7 @@ class Curves:
         return {name: 1 - curve[-1] / curve[0] for name, curve in self.distances.items()}
 
 
-def train_objectives(settings: Settings, names: Sequence[str] = ALL, trained: bool = True) -> Curves:
+def train_objectives(settings: Settings, names: Sequence[str] = ALL, climbs: bool = False) -> Curves:
     """Train an equivariant generator, against an invariant discriminator where there is one, by every objective.
 
     Parameters
@@ -111,31 +112,32 @@ def train_objectives(settings: Settings, names: Sequence[str] = ALL, trained: bo
         How to train.
     names
         Which objectives, out of ``ALL``.
-    trained
-        Whether the discriminator is trained; without, the generator climbs a landscape that knows nothing of the
-        data: the control. ``mmd`` and ``sinkhorn`` have no discriminator.
+    climbs
+        Whether the generator goes up on its loss: the control. A trained discriminator then tells it where the data
+        are, and it goes the other way. (A frozen random one is no control: it may pull the right way by chance.)
+        ``mmd`` and ``sinkhorn`` have no discriminator.
 
     Raises
     ------
     ValueError
-        An unknown objective, or one without a discriminator where the discriminator is not to be trained.
+        An unknown objective, or one without a discriminator where the generator is to climb.
     """
     for name in names:
-        check_choice("names", name, ALL if trained else NAMES)
+        check_choice("names", name, NAMES if climbs else ALL)
     target, rng = gaussian_mixture(), torch.Generator().manual_seed(1000 + settings.seed)
     truth = target.sample((settings.seeds, settings.truth), rng)
     floor = _distances(target.sample((settings.seeds, 150), rng), truth)
     times, curves = [], {}
     for name in names:
-        times, frames = _frames(settings, target, name, trained)
+        times, frames = _frames(settings, target, name, climbs)
         curves[name] = torch.stack([_distances(points, truth) for points in frames])
     return Curves(times, curves, floor)
 
 
-def _frames(settings: Settings, target: Mixture, name: str, trained: bool) -> tuple[list[int], Tensor]:
+def _frames(settings: Settings, target: Mixture, name: str, climbs: bool) -> tuple[list[int], Tensor]:
     if name in LOSSES:
         return _descend(settings, target, LOSSES[name])
-    [game] = play(settings.game(name, trained), [Pairing("equivariant", "invariant")], target)
+    [game] = play(settings.game(name, climbs), [Pairing("equivariant", "invariant")], target)
     return game.times, game.snapshots
 
 

@@ -99,6 +99,8 @@ class Settings:
         Decay of the running mean of the generator's weights, which is what is scored.
     squashed : bool
         Whether the game is played on ``squash(x)``; the generated points are ``unsquash`` of what the generator says.
+    climbs : bool
+        Whether the generator goes uphill on its loss: a control, which helps the discriminator.
     frames : int
         Snapshots of generated points, the first before training; at most one more than iterations.
     seed : int
@@ -120,6 +122,7 @@ class Settings:
     objective: str = "relativistic"
     average: float = 0.99
     squashed: bool = False
+    climbs: bool = False
     frames: int = 2
     seed: int = 0
 
@@ -254,7 +257,7 @@ def _play(
     times = torch.linspace(0, settings.iterations, settings.frames, device="cpu").round().long().unique().tolist()
     frames, finite = [averages(batches.picture)], torch.ones(len(batches.picture), dtype=torch.bool, device=device)
     for step in range(1, settings.iterations + 1):
-        finite &= _iterate(g, d, score, rule, batches, optimisers, settings.steps)
+        finite &= _iterate(g, d, score, rule, batches, optimisers, settings)
         torch._foreach_lerp_(averages.parameters, [p.detach() for p in g.parameters], 1 - settings.average)
         frames += [averages(batches.picture)] * times.count(step)
     snapshots = torch.stack(frames).unflatten(1, (len(pairings), settings.runs))
@@ -325,21 +328,21 @@ def _iterate(
     rule: Objective,
     batches: _Batches,
     optimisers: Sequence[torch.optim.Optimizer],
-    steps: int,
+    settings: Settings,
 ) -> Tensor:
     """Make one step of the game and return which losses are finite, shape ``(runs,)``."""
 
     def scores(points: Tensor) -> Tensor:
         return score(points)[..., 0]
 
-    for _ in range(steps):
+    for _ in range(settings.steps):
         with torch.no_grad():
             fake = g(batches.draw())
         judged = rule.discriminator_loss(scores, batches.real(), fake, batches.penalty_rng)
         _step(judged, d.parameters, optimisers[1])
     real = scores(batches.real()).detach() if rule.relative else None
     made = rule.generator_loss(real, scores(g(batches.draw())))
-    _step(made, g.parameters, optimisers[0])
+    _step(-made if settings.climbs else made, g.parameters, optimisers[0])
     return torch.isfinite(judged.detach()) & torch.isfinite(made.detach())
 
 
