@@ -249,10 +249,8 @@ def _play(
     untrained, mean = ([_frozen(network) for network in g.networks] for _ in range(2))
     batches = _Batches(settings, pairings, target, g.networks[0].inputs, device)
     score = Averaged(d, action) if averaged else d
-    optimisers = [
-        torch.optim.Adam(player.parameters, rate, _BETAS, fused=True)
-        for player, rate in ((g, settings.generator_rate), (d, settings.discriminator_rate))
-    ]
+    rates = ((g, settings.generator_rate), (d, settings.discriminator_rate))
+    optimisers = [torch.optim.Adam(player.parameters, rate, _BETAS, fused=True) for player, rate in rates]
     averages = Stack(mean)
     times = torch.linspace(0, settings.iterations, settings.frames, device="cpu").round().long().unique().tolist()
     frames, finite = [averages(batches.picture)], torch.ones(len(batches.picture), dtype=torch.bool, device=device)
