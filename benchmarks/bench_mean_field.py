@@ -1,4 +1,4 @@
-"""Time the source's mean-field grid, all runs in one batch, against one run at a time with autograd."""
+"""Time the grid of the mean-field chapter, all runs in one batch, against one run at a time with autograd."""
 
 from __future__ import annotations
 
@@ -16,11 +16,28 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.rows import Row, report
-from lib.experiments.mean_field_source import NETWORKS, source_unit, starts, teacher
-from lib.training.mean_field import SCHEMES
+from lib.symmetry.actions import natural
+from lib.symmetry.groups import Symmetric
+from lib.training.mean_field import SCHEMES, Layer, project
 from lib.training.mean_field_descent import Descent, TeacherData, train
 
 SEEDS = 10
+NETWORKS = 6  # three teachers, two laws of the start
+SWAP = Layer(natural(Symmetric(2)), natural(Symmetric(2)), "sigmoid")
+
+
+def normal(*shape: int) -> Tensor:
+    """Return Gaussian numbers, always the same."""
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+TEACHERS = [normal(5, 4) / 2, normal(10, 4) / 2, project(normal(5, 4) / 2, SWAP.parameters)]
+
+
+def starts(particles: int) -> Tensor:
+    """Return students N(0, 1/16), free and projected, for three teachers each: (seeds, networks, N, 4)."""
+    free = normal(SEEDS, 1, particles, 4) / 4
+    return torch.cat([free.repeat(1, 3, 1, 1), project(free, SWAP.parameters).repeat(1, 3, 1, 1)], 1)
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -32,12 +49,11 @@ def seconds(work: Callable[[], object]) -> float:
 
 def whole_grid(particles: int, end: float, dtype: torch.dtype, workers: int) -> None:
     """Train 4 schemes × 3 teachers × 2 initial laws × 10 seeds."""
-    unit, start = source_unit(), starts(particles, range(SEEDS)).to(dtype)
-    data = TeacherData(unit, [teacher(kind) for _, kind in NETWORKS])
-    projected = [law == "SI" for law, _ in NETWORKS]
+    start, data = starts(particles).to(dtype), TeacherData(SWAP, 2 * TEACHERS)
+    projected = [False] * 3 + [True] * 3
     with ThreadPoolExecutor(workers) as pool:
         jobs = [
-            pool.submit(train, unit, scheme, start, data, Descent(time=end), range(SEEDS), projected=projected)
+            pool.submit(train, SWAP, scheme, start, data, Descent(time=end), range(SEEDS), projected=projected)
             for scheme in SCHEMES
         ]
     for job in jobs:
@@ -78,12 +94,12 @@ def one_run(scheme: str, start: Tensor, target: Tensor, steps: int) -> Tensor:
 
 def naive_grid(particles: int, end: float, share: int) -> float:
     """Return the seconds of the whole grid by loops, from one run in ``share`` of its steps per scheme."""
-    start, steps = starts(particles, [0])[0, 0], round(particles * end)
-    runs = SEEDS * len(NETWORKS)
+    start, steps = starts(particles)[0, 0], round(particles * end)
+    runs = SEEDS * NETWORKS
     part = max(1, steps // share)
     for scheme in SCHEMES:
-        one_run(scheme, start, teacher("arbitrary"), 20)
-    spent = [seconds(lambda s=scheme: one_run(s, start, teacher("arbitrary"), part)) for scheme in SCHEMES]
+        one_run(scheme, start, TEACHERS[0], 20)
+    spent = [seconds(lambda s=scheme: one_run(s, start, TEACHERS[0], part)) for scheme in SCHEMES]
     return sum(spent) * steps / part * runs
 
 

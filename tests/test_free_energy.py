@@ -1,4 +1,4 @@
-"""Free energies on a grid, their minimiser, their flow, and the entropy of clouds: closed forms and other routes."""
+"""Free energies on a grid, their minimiser, and their flow: closed forms and other routes."""
 
 import math
 from decimal import Decimal, localcontext
@@ -9,11 +9,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import differential_entropy
 from torch import Tensor
 
 from lib.training.finite_volumes import flow, step
-from lib.training.free_energy import FreeEnergy, boltzmann_entropy
+from lib.training.free_energy import FreeEnergy
 
 seeds = st.integers(0, 2**31)
 
@@ -134,13 +133,6 @@ def test_linear_units_have_a_normal_gibbs_law() -> None:
     assert float(p @ (F.grid - mean) ** 2) == pytest.approx(0.2, abs=1e-10)
 
 
-def test_energy_of_clouds() -> None:
-    F = linear_unit(0.5, 0.1)
-    p = F.minimiser()
-    z = 3.0 / 2.75 + 0.2**0.5 * torch.randn(3, 4000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    assert torch.allclose(F.cloud_energy(z), F.energy(p).expand(3), atol=0.01)
-
-
 # --- the flow ---
 
 
@@ -211,24 +203,6 @@ def test_flow_records_what_happened() -> None:
     assert len(flow(F, random_law(12), steps=3).times) == 4
 
 
-# --- entropy ---
-
-
-@pytest.mark.parametrize("d", [1, 2, 4])
-def test_entropy_of_normal_clouds(d: int) -> None:
-    points = 0.7 * torch.randn(4, 3000, d, generator=torch.Generator().manual_seed(d), dtype=torch.float64)
-    exact = -d / 2 * math.log(2 * math.pi * math.e * 0.49)
-    assert torch.allclose(boltzmann_entropy(points), torch.full((4,), exact).double(), atol=0.1)
-    scaled = boltzmann_entropy(3 * points + 1)
-    assert torch.allclose(scaled, boltzmann_entropy(points) - d * math.log(3), atol=1e-12)
-
-
-def test_entropy_agrees_with_spacings() -> None:
-    points = torch.rand(5000, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64) ** 2
-    other = -float(differential_entropy(points[:, 0].numpy()))
-    assert float(boltzmann_entropy(points)) == pytest.approx(other, abs=0.05)
-
-
 # --- bad input ---
 
 
@@ -274,7 +248,3 @@ def test_laws_steps_and_clouds_are_checked() -> None:
         step(F, p, 1.0, iterations=1)
     with pytest.raises(ArithmeticError, match="no Gibbs fixed point"):
         F.minimiser(iterations=1)
-    with pytest.raises(ValueError, match="neighbours"):
-        boltzmann_entropy(torch.zeros(3, 1).double(), neighbours=3)
-    with pytest.raises(ValueError, match="different"):
-        boltzmann_entropy(torch.zeros(9, 1).double())

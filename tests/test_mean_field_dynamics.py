@@ -1,37 +1,375 @@
-"""What the page *Mean-field dynamics* writes by hand: the noisy step and the distance of two clouds."""
+"""What the page *Mean-field dynamics* defines: steps, exact symmetry, slopes, floors, and the flow in one dimension."""
 
 from __future__ import annotations
 
+import math
+from types import SimpleNamespace
+
+import nbformat
+import numpy as np
+import ot
+import pandas as pd
 import pytest
 import torch
 from scipy.optimize import linear_sum_assignment
+from torch import Tensor
 
-from lib.symmetry.actions import natural, planar
-from lib.symmetry.groups import Dihedral, Symmetric
-from lib.training.mean_field import Layer, intrinsic_derivative
-from lib.transport.particle_distances import squared_w2
+from lib.page.notebooks import BOOK
+from lib.page.results import decode, stored
+from lib.sweep.worker import read_results
+from lib.symmetry.actions import sign
+from lib.symmetry.groups import Symmetric
+from lib.training.finite_volumes import flow
+from lib.training.mean_field import Layer, intrinsic_derivative, project, symmetrise
+from lib.training.mean_field_descent import Descent, FixedData, train
+from lib.transport.particle_distances import projection_rmd2, rmd2, squared_w2
 from tests.chapters import load
 
+GROUPS = ("C2", "C3", "C2xC2", "S3")
+PLAN = {n: range(6 * k, 6 * k + 6) for k, n in enumerate((10, 20, 40))}
+SCHEMES = {"vanilla": "free", "DA": "augmented", "FA": "averaged", "EA": "tied"}
 
-def randn(seed: int, *shape: int) -> torch.Tensor:
+
+def randn(seed: int, *shape: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-@pytest.mark.parametrize("group", [Symmetric(3), Dihedral(4)])
-def test_a_noisy_step_is_force_decay_and_noise(group: Symmetric | Dihedral) -> None:
-    page = load("mean_field_dynamics")
-    rep = natural(group) if isinstance(group, Symmetric) else planar(group)
-    unit = Layer(rep, rep, "tanh")
-    z, kick, x, y = randn(1, 7, rep.dim**2), randn(2, 7, rep.dim**2), randn(3, 9, rep.dim), randn(4, 9, rep.dim)
-    moved = page.noisy_step(unit, z, x, y, kick, rate=2.0, decay=0.3, heat=0.1)
-    force = intrinsic_derivative(unit, "vanilla", z, x, y) + 0.3 * z
+@pytest.fixture(scope="module")
+def page() -> SimpleNamespace:
+    return load("mean_field_dynamics", seed=7)
+
+
+@pytest.fixture(scope="module")
+def live(page: SimpleNamespace) -> pd.DataFrame:
+    swap = page.unit_of("C2")
+    found = {n: page.measure(swap, page.grid(swap, n, of, "cpu")) for n, of in PLAN.items()}
+    return pd.concat(found, names=["particles"]).reorder_levels(["distance", "particles", "run"]).sort_index()
+
+
+@pytest.fixture(scope="module")
+def every(page: SimpleNamespace, live: pd.DataFrame) -> pd.DataFrame:
+    large = stored("mean_field_dynamics/trained_clouds", "distances").set_index(["distance", "particles", "run"])
+    return pd.concat([live, large[page.TEACHERS]]).sort_index()
+
+
+# --- steps, teachers, distances ---
+
+
+@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_noisy_step_is_force_decay_and_noise(page: SimpleNamespace, scheme: str, group: str) -> None:
+    unit = page.unit_of(group)
+    d = unit.inputs.dim
+    z, kick, x, y = randn(1, 7, d * d), randn(2, 7, d * d), randn(3, 9, d), randn(4, 9, d)
+    risk = getattr(page, SCHEMES[scheme])
+    moved = page.noisy_step(risk, unit, z, x, y, kick, rate=2.0, decay=0.3, heat=0.1)
+    force = intrinsic_derivative(unit, scheme, z, x, y) + 0.3 * z
     torch.testing.assert_close(moved, z - 2 / 7 * force + (2 * 2 / 7 * 0.1) ** 0.5 * kick)
 
 
-def test_plain_distances_are_those_of_an_assignment() -> None:
-    page = load("mean_field_dynamics")
+@pytest.mark.parametrize("group", GROUPS)
+def test_teachers_have_their_symmetry(page: SimpleNamespace, group: str) -> None:
+    unit = page.unit_of(group)
+    x, defect = randn(0, 50, unit.inputs.dim), []
+    for particles in page.three_teachers(unit):
+        moved = torch.stack([unit.network(x @ A.mT, particles) @ B
+                             for A, B in zip(unit.on_inputs, unit.on_outputs, strict=True)])  # fmt: skip
+        defect.append(float((moved - moved[0]).abs().max()))
+    assert defect[0] > 0.1
+    assert max(defect[1:]) < 1e-13
+    _, orbit, fixed = page.three_teachers(unit)
+    assert torch.allclose(project(fixed, unit.parameters), fixed, atol=1e-14)
+    assert float(rmd2(orbit, symmetrise(orbit, unit.parameters))) < 1e-15
+
+
+def test_starts_have_their_law(page: SimpleNamespace) -> None:
+    z = page.starts(page.unit_of("C2"), 4000, [3, 4])
+    assert z.shape == (2, 4000, 4)
+    assert (z.std((1, 2)) * 4 - 1).abs().max() < 0.03
+    assert torch.equal(page.starts(page.unit_of("C2"), 10, [4])[0], page.starts(page.unit_of("C2"), 10, [3, 4])[1])
+
+
+def test_plain_distances_are_those_of_an_assignment(page: SimpleNamespace) -> None:
     a, b = randn(5, 8, 3), randn(6, 8, 3)
     cost = torch.cdist(a, b).square().numpy()
     best = cost[linear_sum_assignment(cost)].mean()
     assert page.plain_w2(a, b) == pytest.approx(best, rel=1e-9)
     assert page.plain_w2(a, b[:5]) == pytest.approx(float(squared_w2(a, b[:5])), rel=1e-9)
+    assert float(page.two_halves(torch.stack([a, b], 1).flatten(0, 1))) == pytest.approx(best**0.5, rel=1e-9)
+
+
+# --- slopes, falls, floors ---
+
+
+@pytest.mark.parametrize("power", [0, 1])
+def test_slopes_are_weighted_least_squares(page: SimpleNamespace, power: int) -> None:
+    noise = randn(3, 4, 6).numpy()
+    rows = pd.concat({n: pd.Series(n**-0.4 * np.exp(0.2 * e)) for n, e in zip((10, 20, 40, 80), noise, strict=True)})
+    value, low, high = page.slope(rows, power, level=0.95)
+    x = np.log(np.repeat([20.0, 40, 80], 6))
+    fitted, cov = np.polyfit(x, np.log(rows.loc[20:].to_numpy()), 1, w=np.exp(power * x / 2), cov=True)
+    assert value == pytest.approx(fitted[0], rel=1e-9)
+    assert high - low == pytest.approx(2 * 2.1199 * cov[0, 0] ** 0.5, rel=1e-4)  # Student's 0.975, 16 degrees
+
+
+@pytest.mark.parametrize("power", [0, 1])
+def test_intervals_hold_the_truth_as_often_as_they_say(page: SimpleNamespace, power: int) -> None:
+    """Distances that fall like N^{-1/2}, their scatter like N^{-power/2}; 500 repetitions at two levels."""
+    g, held = torch.Generator().manual_seed(0), np.zeros(2)
+    for _ in range(500):
+        scatter = (torch.randn(4, 6, generator=g, dtype=torch.float64)).numpy()
+        made = {n: pd.Series(n**-0.5 * np.exp(n ** (-power / 2) * e))
+                for n, e in zip((20, 40, 80, 160), scatter, strict=True)}  # fmt: skip
+        for k, level in enumerate((0.8, 0.95)):
+            _, low, high = page.slope(pd.concat(made), power, level=level)
+            held[k] += low < -0.5 < high
+    assert held == pytest.approx([400, 475], abs=36)
+
+
+def test_a_curve_that_levels_off_does_not_fall(page: SimpleNamespace) -> None:
+    rows = pd.concat({n: pd.Series([1 / n, 2 / n, 9 / n]) for n in (5, 20, 80)})
+    assert page.fall(rows) == pytest.approx(0.25)
+    assert page.fall(rows * 0 + 1) == 1
+    assert page.lower_end(np.full(5, 2.0)) == pytest.approx(2.0)
+
+
+def test_floors_fall(page: SimpleNamespace) -> None:
+    cloud = page.starts(page.unit_of("C2"), 400, [0])[0]
+    for distance in (page.two_halves, page.asymmetry):
+        floor = page.floor_of(distance, cloud, [10, 160], 1)
+        assert floor.shape == (2, 20)
+        assert floor[1].mean() < 0.6 * floor[0].mean()
+
+
+def test_outputs_of_trained_clouds_scatter_less(page: SimpleNamespace) -> None:
+    swap = page.unit_of("C2")
+    cloud = page.starts(swap, 400, [0])[0]
+    wide, narrow = (page.scatter(swap, cloud.unflatten(0, (-1, n)), 5) for n in (10, 40))
+    assert narrow == pytest.approx(wide / 2, rel=0.35)  # independent units: N^{-1/2}
+
+
+# --- M1, M5, M6, M7 ---
+
+
+def test_medians_are_those_of_the_setting(live: pd.DataFrame) -> None:
+    """Values found by an independent implementation with ten other seeds: .14, .028, .053 at N = 20, and .093."""
+    known = {"weak/vanilla": 0.14, "weak/DA": 0.028, "weak/FA": 0.053, "strong/vanilla": 0.093}
+    for key, value in known.items():
+        assert 0.5 < live.loc[key, 20]["arbitrary"].median() / value < 2
+
+
+def test_independent_runs_approach_each_other(page: SimpleNamespace, every: pd.DataFrame) -> None:
+    keys = [f"independent/{law}/{k}" for law in ("WI", "SI") for k in SCHEMES]
+    assert max(page.slope(every.loc[k][t], 1)[2] for k in keys for t in page.TEACHERS) < -0.18
+    heavy = [page.heavy_tails(page.unit_of("C2"), n, of) for n, of in PLAN.items()]
+    assert min(float(row.median()) for row in heavy) > 0.8
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_unions_of_orbits_stay_exactly(page: SimpleNamespace, group: str) -> None:
+    unit, of = page.unit_of(group), [30, 31]
+    for scheme in ("DA", "FA"):
+        for noise in (("images", 1e-6), ("plain", 0.0)):
+            assert page.from_orbits(unit, scheme, *noise, of).max() < 1e-13
+        assert page.from_orbits(unit, scheme, "plain", 1e-6, of).min() > 1e-7
+    for scheme in ("DA-sampled", "vanilla"):
+        assert page.from_orbits(unit, scheme, "plain", 0.0, of).min() > 1e-9
+
+
+def test_weak_symmetry_in_the_limit(page: SimpleNamespace, every: pd.DataFrame) -> None:
+    kept = [("DA", t) for t in page.TEACHERS] + [("FA", t) for t in page.TEACHERS] + [("vanilla", "WI")]
+    assert max(page.slope(every.loc[f"weak/{k}"][t], 1)[2] for k, t in kept) < -0.3
+    level = every.loc["weak/vanilla"]["arbitrary"]
+    assert page.slope(level, 1)[1] > -0.06
+    assert level.groupby(level=0).median().min() > 0.08
+
+
+def test_schemes_meet(page: SimpleNamespace, every: pd.DataFrame) -> None:
+    meet = [("WI/DA-FA", t) for t in page.TEACHERS] + [("WI/vanilla-DA", t) for t in ("WI", "SI")]
+    for key, teacher in meet:
+        assert page.slope(every.loc[key][teacher], 0)[2] < -0.3
+        assert page.fall(every.loc[key][teacher]) < 0.02
+    assert page.fall(every.loc["WI/vanilla-DA"]["arbitrary"]) > 0.5
+    apart = {n: pd.Series(page.lopsided(page.unit_of("C2"), n, of)) for n, of in PLAN.items()}
+    assert page.slope(pd.concat(apart), 0)[1] > -0.1
+
+
+def test_why_the_schemes_differ(page: SimpleNamespace) -> None:
+    """Free training and augmentation: the noise of batches. Augmentation and averaging: the sample's asymmetry."""
+    small, big = (page.causes(page.unit_of("C2"), range(8), batch=b).log().mean(1).exp() for b in (20, 80))
+    assert small[0] > 2 * big[0]
+    assert float(small[1] / big[1]) == pytest.approx(1, rel=0.25)
+    orbits = page.causes(page.unit_of("C2"), range(8), orbits=True)
+    assert orbits[0].min() > 1e-6
+    assert orbits[1].max() < 1e-12
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_strong_symmetry_is_kept_by_exact_schemes(page: SimpleNamespace, group: str) -> None:
+    unit = page.unit_of(group)
+    ends = page.from_fixed(unit, [40, 41], page.TRAININGS)
+    assert max(page.departures(unit, ends)) < 1e-13
+    for scheme in ("vanilla", "DA-sampled"):
+        assert projection_rmd2(ends[scheme], unit.fixed).min() > 1e-8
+
+
+def test_strong_symmetry_in_the_limit(page: SimpleNamespace, every: pd.DataFrame) -> None:
+    free = every.loc["strong/vanilla"]
+    assert max(page.slope(free[t], 0)[2] for t in ("WI", "SI")) < -0.3
+    assert page.slope(free["arbitrary"], 0)[1] > -0.06
+    assert page.lower_end(free["arbitrary"].loc[40]) > 0.02
+
+
+# --- the stored run ---
+
+
+def test_the_run_does_what_the_page_does(page: SimpleNamespace) -> None:
+    recorded = read_results(nbformat.read(BOOK / "runs" / "trained_clouds.ipynb", 4))
+    swap = page.unit_of("C2")
+    ends = page.grid(swap, 8, [0, 1], "cpu")
+    distance = decode(recorded["distances.distance"])
+    for key, rows in page.measure(swap, ends).groupby(level="distance"):
+        for teacher in page.TEACHERS:
+            found = decode(recorded[f"distances.{teacher}"])[distance == key]
+            assert np.allclose(found, rows[teacher], rtol=1e-6, atol=1e-12)
+    clouds = torch.stack([end[:, 0].flatten(0, 1) for end in ends.values()])
+    assert np.allclose(decode(recorded["cloud"]), clouds, rtol=1e-4, atol=1e-5)
+
+
+def test_stored_results_agree_with_the_live_ones(every: pd.DataFrame) -> None:
+    assert set(every.index.unique("particles")) == {*PLAN, 160, 320, 1000, 5000}
+    for n in (160, 320, 1000, 5000):
+        assert 0.08 < every.loc["weak/vanilla", n]["arbitrary"].median() < 0.16
+        assert every.loc["weak/DA", n]["arbitrary"].median() < every.loc["weak/DA", 40]["arbitrary"].median()
+
+
+# --- M8 and the flow ---
+
+
+@pytest.fixture(scope="module", params=[(0.05, 0.02), (0.01, 0.005)])
+def energy(page: SimpleNamespace, request: pytest.FixtureRequest) -> object:
+    return page.free_energy(*request.param)
+
+
+def test_the_fixed_point_is_the_minimiser(page: SimpleNamespace) -> None:
+    for pair in ((0.05, 0.02), (0.2, 0.3), (0.03, 0.01)):
+        F = page.free_energy(*pair)
+        torch.testing.assert_close(page.gibbs_law(F), F.minimiser(), atol=1e-11, rtol=0)
+
+
+def test_flows_meet_at_the_gibbs_law(page: SimpleNamespace, energy: object) -> None:
+    found, paths = page.ends_of(energy, energy, 1000)
+    assert found["increase"] < 0
+    assert found["distance"] < 1e-11
+    assert found["gap"] < 1e-14
+    for path in paths:
+        assert (path.laws[-1] - energy.minimiser()).abs().sum() < 1e-11
+        assert 0 <= float(energy.energy(path.laws).diff().max()) < 1e-15  # what a plain difference would show
+
+
+def test_the_flow_of_the_risk_alone_has_many_ends(page: SimpleNamespace, energy: object) -> None:
+    risk = page.free_energy(0.0, 0.0)
+    found, paths = page.ends_of(energy, risk, 200)
+    assert found["increase"] > 1e-5
+    assert found["distance"] > 0.1
+    assert max(float(risk.energy(path.laws[-1])) for path in paths) < 1e-6
+
+
+def test_walks_are_noisy_descent(page: SimpleNamespace, energy: object) -> None:
+    """Without noise, the library's training on fixed data; alone, a particle knows nothing of the others."""
+    line = Layer(sign(Symmetric(2)), sign(Symmetric(2)), "tanh")
+    z = randn(1, 3, 20)
+    rate = 0.1 * 20
+    descent = Descent(rate, 50 * 0.1 / rate, energy.penalty, 0.0)
+    data = FixedData(line, energy.x[:, None], energy.y[None, :, None], energy.weights)
+    end = train(line, "vanilla", z[:, None, :, None], data, descent, [0, 1, 2]).end[:, 0, :, 0]
+    torch.testing.assert_close(page.walk(energy, z, 0, 0.1, 50, heat=0.0), end, atol=1e-12, rtol=0)
+    alone = page.walk(energy, z, 0, 0.1, 50, heat=0.0, together=False)
+    torch.testing.assert_close(alone[:, :5], page.walk(energy, z[:, :5], 0, 0.1, 50, heat=0.0, together=False))
+    assert (alone - end).abs().max() > 0.05
+    still = page.walk(energy, 0 * z, 3, 0.1, 1) / (2 * 0.1 * energy.temperature) ** 0.5  # the origin feels no penalty
+    assert 0.6 < float((still - still.mean()).std()) < 1.4
+
+
+def test_particles_rest_at_the_floor(page: SimpleNamespace, energy: object) -> None:
+    clouds, trained, cold, floor, rest = page.at_rest(energy, 77)
+    assert clouds.shape == (16, 400)
+    assert page.interval_miss(trained, floor).max() == 0
+    assert page.interval_miss(cold, floor).min() > 0.1
+    one, two, all_ = (e.flatten().square() for e in (trained, floor[rest], floor))
+    spread = math.sqrt(float(one.var()) / len(one) + float(two.var()) / len(two))
+    assert abs(float(one.mean() - two.mean())) < 4 * spread
+    assert float(all_.mean() - two.mean()) > 4 * math.sqrt(float(all_.var()) / len(all_))
+    assert len(two) > 50
+
+
+def test_the_resting_law_is_the_exponential_of_the_potential(page: SimpleNamespace, energy: object) -> None:
+    """N(risk + penalty)/β is −Σ log μ* plus the exponent of the rejection, up to a constant, for every cloud."""
+    F, z = energy, randn(0, 7, 30)
+    total = 0.5 * (F.weights * F.cloud_residual(z) ** 2).sum(-1) + 0.5 * F.penalty * (z**2).mean(-1)
+    best = F.residual(F.minimiser())
+    alone = (F.weights * best) @ torch.tanh(F.x[:, None] * z[:, None]) + 0.5 * F.penalty * z**2
+    log_density = (30 * total - alone.sum(-1)) / F.temperature
+    exponent = 30 / (2 * F.temperature) * (F.weights * (F.cloud_residual(z) - best) ** 2).sum(-1)
+    assert torch.allclose(log_density - exponent, (log_density - exponent).mean(), atol=1e-9)
+    near = page.quantiles(F, F.minimiser(), torch.rand(4000, 30, generator=torch.Generator().manual_seed(1)).double())
+    chance = torch.exp(-30 / (2 * F.temperature) * (F.weights * (F.cloud_residual(near) - best) ** 2).sum(-1))
+    assert float(page.accepted(F, near, 4).double().mean()) == pytest.approx(float(chance.mean()), abs=0.04)
+
+
+def test_distance_to_a_law_on_the_grid(page: SimpleNamespace, energy: object) -> None:
+    p = torch.softmax(-((energy.grid - 0.5) ** 2), 0)
+    fine = page.quantiles(energy, p, (torch.arange(60_000, dtype=torch.float64) + 0.5) / 60_000)
+    assert float(fine.mean()) == pytest.approx(float(p @ energy.grid), abs=1e-6)
+    z = randn(0, 3, 40)
+    exact = [math.sqrt(ot.emd2_1d(cloud.numpy(), fine.numpy())) for cloud in z]
+    assert page.w2_to_law(energy, z, p, parts=64).tolist() == pytest.approx(exact, abs=5e-4)
+
+
+def test_particles_follow_the_flow_on_their_way(page: SimpleNamespace) -> None:
+    """Their distance to the law of the flow is that of independent samples; cut apart, they go elsewhere."""
+    F = page.free_energy(0.01, 0.005)
+    laws = page.laws_on_the_way(F, [1, 10])
+    errors = {way: {n: page.chase(F, n, 5, laws, way, clouds=8) for n in (50, 800)} for way in (True, False)}
+    u = torch.rand(100, 800, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    floor = torch.stack([page.w2_to_law(F, page.quantiles(F, p, u), p).mean() for p in laws.values()])
+    ratio = errors[True][800].mean(0) / floor
+    assert 0.6 < float(ratio.min()) <= float(ratio.max()) < 1.5
+    assert float((errors[True][800].mean(0) / errors[True][50].mean(0)).max()) < 0.5
+    assert float(errors[False][800].mean(0)[-1] / floor[-1]) > 4
+    assert float((errors[False][800].mean(0) / errors[False][50].mean(0))[-1]) > 0.75
+
+
+def test_the_path_is_fine_enough(page: SimpleNamespace) -> None:
+    """Half the step moves the mean of the law at time 10 by about 0.001, far less than the clouds can see."""
+    F = page.free_energy(0.05, 0.02)
+    paths = [flow(F, page.sides(F)[1], h, 1.0, 0.0, round(10 / h)) for h in (0.02, 0.01)]
+    means = [float(path.laws[-1] @ F.grid) for path in paths]
+    assert abs(means[0] - means[1]) < 2e-3
+
+
+# --- exercises ---
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_exercises(page: SimpleNamespace, group: str) -> None:
+    unit = page.unit_of(group)
+    assert page.freely(unit, 50, True) < 1e-20
+    assert page.freely(unit, 50, False) > 1e-8
+    z = page.starts(unit, 6, [9])[0]
+    for symmetric in (symmetrise(z, unit.parameters), project(z, unit.parameters)):
+        same, other = page.force_gaps(unit, symmetric, 9)
+        assert same < 1e-14
+        assert other > 1e-5
+    assert min(page.force_gaps(unit, z, 9)) > 1e-6
+
+
+def test_one_unit_out_of_place(page: SimpleNamespace) -> None:
+    found = page.one_out_of_place(page.unit_of("C2"), [1, 2, 3])
+    assert 1e-6 < float(found.median()) < 0.01
+
+
+def test_bad_parameters() -> None:
+    for name, value, message in (("group", "E8", "group must be one of"), ("seeds", 2, "seeds must be between 4")):
+        with pytest.raises(ValueError, match=message):
+            load("mean_field_dynamics", **{name: value})

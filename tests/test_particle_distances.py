@@ -1,4 +1,4 @@
-"""Distances of clouds: closed forms, independent solvers, bounds that hold, and the floor of sampling."""
+"""Distances of clouds: closed forms, independent solvers, and bounds that hold."""
 
 from __future__ import annotations
 
@@ -13,13 +13,8 @@ from torch import Tensor
 
 from lib.symmetry.actions import natural
 from lib.symmetry.groups import Symmetric
-from lib.training.mean_field import Layer, symmetrise
-from lib.transport.particle_distances import (
-    projection_rmd2,
-    rmd2,
-    sample_floor,
-    squared_w2,
-)
+from lib.training.mean_field import Layer
+from lib.transport.particle_distances import projection_rmd2, rmd2, squared_w2
 
 
 def cloud(n: int, d: int = 3, seed: int = 0) -> Tensor:
@@ -94,20 +89,6 @@ def test_the_projection_is_the_nearest_law() -> None:
         projection_rmd2(z, 2 * unit.fixed)
 
 
-def test_floor_of_sampling_falls_with_size() -> None:
-    def law(n: int, generator: torch.Generator) -> Tensor:
-        return torch.randn(n, 4, generator=generator, dtype=torch.float64)
-
-    generator, swap = torch.Generator().manual_seed(0), natural(Symmetric(2))
-    between = sample_floor(law, [10, 160], 20, generator)
-    assert between.shape == (2, 20)
-    assert between[1].mean() < 0.5 * between[0].mean()
-    unit = Layer(swap, swap)
-    own = sample_floor(law, [10, 160], 20, generator, lambda z: symmetrise(z, unit.parameters))
-    assert own[1].mean() < 0.5 * own[0].mean()
-    assert (own < between.mean(1, keepdim=True)).all()  # a cloud is half of its own symmetrisation
-
-
 @pytest.mark.parametrize(
     ("a", "b", "error", "message"),
     [
@@ -123,14 +104,3 @@ def test_floor_of_sampling_falls_with_size() -> None:
 def test_what_is_no_pair_of_clouds_is_refused(a: object, b: object, error: type, message: str) -> None:
     with pytest.raises(error, match=message):
         squared_w2(a, b)
-
-
-def test_other_bad_input() -> None:
-    with pytest.raises(ValueError, match="sizes must be at least 1"):
-        sample_floor(lambda n, g: cloud(n), [0], 2, torch.Generator())
-    with pytest.raises(ValueError, match="sizes must hold at least one"):
-        sample_floor(lambda n, g: cloud(n), [], 2, torch.Generator())
-    with pytest.raises(ValueError, match="law"):
-        sample_floor(lambda n, g: cloud(n + 1), [2], 2, torch.Generator())
-    with pytest.raises(TypeError, match="law must be a function"):
-        sample_floor(None, [2], 2, torch.Generator())

@@ -15,10 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
 import torch
-from scipy.spatial import KDTree
-from scipy.special import digamma
 from torch import Tensor
 
 from lib.checks import check_callable, check_float, check_int, check_probabilities, check_tensor
@@ -131,12 +128,6 @@ class FreeEnergy:
             raise ValueError("points must hold at least one point, got none")
         return self.unit(self.x[:, None], points[..., None, :]).mean(-1) - self.y
 
-    def cloud_energy(self, points: Tensor) -> Tensor:
-        """Return an estimate of F from clouds ``(..., N)``, the entropy by :func:`boltzmann_entropy`."""
-        risk = 0.5 * (self.weights * self.cloud_residual(points) ** 2).sum(-1)
-        penalty = 0.5 * self.penalty * (points**2).mean(-1)
-        return risk + penalty + self.temperature * boltzmann_entropy(points[..., None])
-
     def gibbs(self, residual: Tensor) -> Tensor:
         """Return the law proportional to exp(−potential/β), shape ``(..., n)``."""
         return torch.softmax(-self.potential(residual) / self._positive_temperature(), -1)
@@ -204,40 +195,3 @@ def _relative_entropy(p: Tensor, q: Tensor) -> Tensor:
     small = torch.where(near, excess, 0.0)
     close = q * ((1 + small) * torch.log1p(small) - small)
     return torch.where(near, close, p * (p.log() - q.log()) - p + q).sum(-1)
-
-
-def boltzmann_entropy(points: Tensor, neighbours: int = 4) -> Tensor:
-    """Estimate ∫ μ log μ from independent draws by distances to nearest neighbours (Kozachenko, Leonenko 1987).
-
-    ``ψ(k) − ψ(N) − log V_d − (d/N) Σ_i log ε_i``, ε_i the distance of point i to its k-th neighbour, V_d the volume of
-    the unit ball and ψ the digamma function.
-
-    Parameters
-    ----------
-    points
-        Clouds, shape ``(..., N, d)``, all points of a cloud different.
-    neighbours
-        k, smaller than N.
-
-    Returns
-    -------
-    Tensor
-        One number for each cloud, shape ``(...)``.
-
-    Raises
-    ------
-    ValueError
-        Fewer than k + 1 points, or k + 1 points at one place.
-    """
-    check_tensor("points", points, (None, None), inexact=True, real=True)
-    if not points.numel():
-        raise ValueError(f"points must not be empty, got shape {tuple(points.shape)}")
-    count, d = points.shape[-2:]
-    k = check_int("neighbours", neighbours, maximum=count - 1)
-    clouds = points.detach().cpu().double().reshape(-1, count, d).numpy()
-    reach = np.stack([KDTree(cloud).query(cloud, k + 1)[0][:, -1] for cloud in clouds])
-    if not (reach > 0).all():
-        raise ValueError(f"points must be different, got more than {k} at one place")
-    volume = d / 2 * math.log(math.pi) - math.lgamma(d / 2 + 1)
-    values = digamma(k) - digamma(count) - volume - d * np.log(reach).mean(-1)
-    return torch.from_numpy(values).to(points).reshape(points.shape[:-2])

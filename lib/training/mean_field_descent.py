@@ -183,7 +183,6 @@ def train(
     seeds: Sequence[int],
     *,
     projected: Sequence[bool] | None = None,
-    projector: Tensor | None = None,
     noise: str = "plain",
     frames: int = 0,
 ) -> Trajectory:
@@ -206,8 +205,6 @@ def train(
         One per first axis of ``start``; a seed's data and noise depend on nothing else (noise on N and dim Z).
     projected
         For each network, whether its noise is projected; default: none is.
-    projector
-        The projection used, shape ``(dim Z, dim Z)``; default P onto E^G.
     noise
         ``"plain"``: independent noise for every particle. ``"images"``: for particles laid out as by
         :func:`~lib.training.mean_field.symmetrise`, images of a particle get images of its noise.
@@ -217,13 +214,12 @@ def train(
     Raises
     ------
     TypeError, ValueError
-        An unknown scheme or kind of noise, data for other units, equal seeds, a projector that is no orthogonal
-        projection, or shapes that do not fit; N not divisible by |G| for ``"images"``.
+        An unknown scheme or kind of noise, data for other units, equal seeds, or shapes that do not
+        fit; N not divisible by |G| for ``"images"``.
     ArithmeticError
         The particles grow beyond all bounds: the rate is too large.
     """
     count = _check_run(unit, scheme, start, data, descent, seeds, projected, noise)
-    projector = unit.fixed if projector is None else _check_projector(projector, unit)
     steps = descent.steps(start.shape[2])
     kept = [round(k * steps / frames) for k in range(check_int("frames", frames, minimum=0))]
     images = unit.group.order if scheme in ("DA", "FA") else 1
@@ -232,7 +228,7 @@ def train(
     share = start.new_tensor([float(p) for p in projected or [False] * count])[:, None, None]
     parts = []
     for a in range(0, len(seeds), size):
-        run = _Run(unit.to(start), scheme, data, descent, list(seeds[a : a + size]), share, projector, noise)
+        run = _Run(unit.to(start), scheme, data, descent, list(seeds[a : a + size]), share, noise)
         parts.append(run.train(start[a : a + size], steps, kept))
     times = torch.tensor([*kept, steps], dtype=torch.float64, device=start.device) / start.shape[2]
     way = torch.cat(parts, dim=1)
@@ -251,7 +247,6 @@ class _Run:
     descent: Descent
     seeds: list[int]
     projected: Tensor
-    projector: Tensor
     noise: str
 
     def train(self, start: Tensor, steps: int, kept: list[int]) -> Tensor:
@@ -297,7 +292,7 @@ class _Run:
         if self.noise == "images":
             xi = torch.einsum("gij,lsnj->lsgni", self.unit.on_parameters, xi).flatten(2, 3)
         xi *= (2 * self.descent.rate / number * self.descent.temperature) ** 0.5
-        return xi, xi @ self.projector.to(xi).mT
+        return xi, xi @ self.unit.fixed.mT
 
 
 def _check_run(
@@ -343,11 +338,3 @@ def _check_unit(unit: Unit) -> Unit:
     if not isinstance(unit, Unit):
         raise TypeError(f"unit must be a Unit, got {type(unit).__name__}")
     return unit
-
-
-def _check_projector(projector: Tensor, unit: Unit) -> Tensor:
-    p = check_tensor("projector", projector, unit.fixed.shape, inexact=True, real=True)
-    defect = max(float((p - p.mT).abs().max()), float((p @ p - p).abs().max()))
-    if not defect <= 1e-6:
-        raise ValueError(f"projector must be an orthogonal projection, it misses P = Pᵀ = P² by {defect:.1e}")
-    return p

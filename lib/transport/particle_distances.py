@@ -6,8 +6,6 @@ Clouds are tensors of shape ``(..., n, d)`` with equal masses 1/n. Exact values 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 import numpy as np
 import ot
 import torch
@@ -15,7 +13,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 from torch import Tensor
 
-from lib.checks import check_callable, check_int, check_tensor
+from lib.checks import check_tensor
 
 
 def squared_w2(a: Tensor, b: Tensor) -> Tensor:
@@ -66,53 +64,6 @@ def projection_rmd2(particles: Tensor, projector: Tensor) -> Tensor:
     image = particles @ p.to(particles).mT
     gap = (particles - image).square().sum(-1).mean(-1)
     return _relative(gap.double(), particles, image)
-
-
-def sample_floor(
-    law: Callable[[int, torch.Generator], Tensor],
-    sizes: Sequence[int],
-    repeats: int,
-    generator: torch.Generator,
-    partner: Callable[[Tensor], Tensor] | None = None,
-) -> Tensor:
-    """Return RMD² that sampling alone makes: between two independent samples, or a sample and its ``partner``.
-
-    Parameters
-    ----------
-    law
-        ``law(n, generator)`` returns n independent points, shape ``(n, d)``.
-    sizes
-        Numbers of points.
-    repeats
-        Repetitions for each size.
-    generator
-        Source of randomness.
-    partner
-        What a sample is compared with, for example its symmetrisation; default: another sample.
-
-    Returns
-    -------
-    Tensor
-        Shape ``(sizes, repeats)``.
-    """
-    check_callable("law", law)
-    check_int("repeats", repeats)
-    if not len(sizes):
-        raise ValueError("sizes must hold at least one number of points, got none")
-
-    def sample(size: int) -> Tensor:
-        points = check_tensor("law(n, generator)", law(size, generator), (size, None), inexact=True)
-        if points.ndim != 2:
-            raise ValueError(f"law(n, generator) must have shape (n, d), got {tuple(points.shape)} for n = {size}")
-        return points
-
-    floors = []
-    for size in sizes:
-        check_int("sizes", size)
-        first = [sample(size) for _ in range(repeats)]
-        second = [sample(size) if partner is None else partner(points) for points in first]
-        floors.append(rmd2(torch.stack(first), torch.stack(second)))
-    return torch.stack(floors)
 
 
 def _exact(x: np.ndarray, y: np.ndarray) -> float:

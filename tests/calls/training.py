@@ -273,13 +273,13 @@ def particles(z, w, x, y, v, weights):
 DESCENT = mean_field_descent.Descent(rate=1.0, time=1.0, temperature=1e-3)
 
 
-@call(normal(2, 2, 4, 4), normal(3, 4), normal(5, 2), normal(2, 5, 2), law(5), torch.eye(4, dtype=torch.float64))
-def particle_descent(start, teacher, x, y, weights, projector):
+@call(normal(2, 2, 4, 4), normal(3, 4), normal(5, 2), normal(2, 5, 2), law(5))
+def particle_descent(start, teacher, x, y, weights):
     unit, out = UNITS["layer"], []
     drawn = mean_field_descent.TeacherData(unit, [teacher, teacher], batch=3)
     fixed = mean_field_descent.FixedData(unit, x, y, weights)
     for scheme, data, noise in (("DA-sampled", drawn, "plain"), ("EA", fixed, "plain"), ("DA", drawn, "images")):
-        how = {"noise": noise, "frames": 1, "projected": [False, True], "projector": projector}
+        how = {"noise": noise, "frames": 1, "projected": [False, True]}
         trained = mean_field_descent.train(unit, scheme, start, data, DESCENT, [0, 1], **how)
         out += [trained.particles, trained.end]
     return out, drawn.targets(x), fixed.draw(seeded(0), 2, start), fixed.targets(x), drawn.draw(seeded(0), 2, start)
@@ -300,7 +300,7 @@ def energy(x, y, weights, laws, clouds):
     p, cloud = laws.double() / laws.double().sum(-1, keepdim=True), clouds.double()
     r = F.residual(p)
     out = [r, F.potential(r), F.energy(p), F.entropy(p), F.change(p[0], p[1]), F.gibbs(r), F.lower_bound(r)]
-    return out, F.minimiser(), F.cloud_residual(cloud), F.cloud_energy(cloud), F.check_law("p", p)
+    return out, F.minimiser(), F.cloud_residual(cloud), F.check_law("p", p)
 
 
 @call(normal(3), normal(3), law(3), law(21), double=DOUBLE_ONLY)

@@ -153,8 +153,7 @@ def savings(amounts, plain, smart):
 )
 def particles(a, b, projector):
     closed = particle_distances.projection_rmd2(a, projector)
-    floor = particle_distances.sample_floor(lambda n, _: a[0, :n], [2, 3], 2, seeded(0), lambda points: -points)
-    return particle_distances.squared_w2(a, b), particle_distances.rmd2(a, b), closed, floor
+    return particle_distances.squared_w2(a, b), particle_distances.rmd2(a, b), closed
 
 
 IMAGES = quotient.linear(pixels(Dihedral(4), 3))
