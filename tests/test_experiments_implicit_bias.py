@@ -1,15 +1,13 @@
-"""Chapter *Implicit bias in Fourier space*, gradient flows: claims B1–B4 and B6, their controls, the stored runs."""
+"""Chapter *Implicit bias in Fourier space*, gradient flows: claims B1–B4, their controls, the stored runs."""
 
 import pytest
 import torch
 
 from lib.experiments import implicit_bias as chapter
-from lib.experiments.architecture_bias import ORDERS, Architectures, compare_architectures, order_violations
 from lib.page.results import stored
-from lib.symmetry.fourier import fourier_rank
 from lib.symmetry.groups import Dihedral
 from lib.training.linear_networks import Convolution, diagonal
-from lib.training.optimality import Norm, coordinates, form_p, frequencies, irreducibles
+from lib.training.optimality import Norm, coordinates, form_p, frequencies
 
 SMALL = ["C12", "D6", "S3", "S4", "F21"]
 
@@ -144,43 +142,6 @@ def test_settings_of_runs_are_checked() -> None:
         chapter.group_biases(seeds=())
 
 
-# --- B6 ---
-
-
-@pytest.fixture(scope="module")
-def looks() -> Architectures:
-    return compare_architectures(seeds=2)
-
-
-def test_group_rank_is_smallest(looks: Architectures) -> None:
-    assert order_violations(looks.ranks) == 0
-    assert order_violations(looks.cyclic_ranks) == 2  # over the wrong group the plain network wins
-    assert all(float(s.min()) > 32 for s in looks.supports.values())
-    group = irreducibles(looks.group).transform(looks.predictors["group convolution"])
-    assert int(fourier_rank(group, 1e-2).max()) < 32
-
-
-@pytest.mark.parametrize("order", ORDERS)
-def test_orders_list_every_element_once(order: str) -> None:
-    found = compare_architectures(seeds=1, points=2, n=4, depth=2, order=order)
-    assert found.places.sort().values.tolist() == [list(range(8))]
-    assert all(float(b.norm()) == pytest.approx(1) for b in found.predictors.values())
-    moved = found.predictors["plain convolution"].gather(-1, found.places)
-    values = torch.fft.fft(moved).abs().flatten()
-    shares = values / values.sum()
-    rank = torch.special.entr(shares).sum().exp()
-    assert float(found.cyclic_ranks["plain convolution"]) == pytest.approx(float(rank), rel=1e-6)
-
-
-def test_architectures_are_checked() -> None:
-    with pytest.raises(ValueError, match="order must be one of"):
-        compare_architectures(order="alphabetical")
-    with pytest.raises(ValueError, match="points"):
-        compare_architectures(points=64)
-    with pytest.raises(ValueError, match="seeds"):
-        compare_architectures(seeds=0)
-
-
 # --- stored runs ---
 
 BOOK = "implicit_bias_in_fourier_space"
@@ -201,10 +162,3 @@ def test_stored_networks_are_stationary_for_no_other_norm() -> None:
     wrong = wrong[wrong["separation"] >= chapter.IDENTIFIABLE]
     pairs = rows.merge(wrong, on=["architecture", "depth", "seed"], suffixes=("", "_wrong"))
     assert (pairs["residual_wrong"] / pairs["residual"]).min() >= 100
-
-
-def test_stored_ranks_say_when_the_order_matters() -> None:
-    found = stored(f"{BOOK}/fourier_ranks").set_index(["order", "points"])["violations"]
-    assert (found["shuffled"] == 0).all()
-    assert (found["rotations first"][[16, 24]] == 0).all()
-    assert found["interleaved"].max() > 0

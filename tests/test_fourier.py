@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lib.experiments.uncertainty import convolution_matrices
 from lib.symmetry.actions import motions
 from lib.symmetry.fourier import GroupFourier, effective_rank, fourier_rank, schatten_norm, spectrum
 from lib.symmetry.generated import frobenius, quaternions_on_plane
@@ -30,6 +29,12 @@ GROUPS = [
     DirectProduct(Symmetric(3), Cyclic(2)),
 ]
 TRANSFORMS = {group.name: GroupFourier(group) for group in GROUPS}
+
+
+def convolution_matrices(group: FiniteGroup, f: Tensor) -> Tensor:
+    """Return the matrices f(uv⁻¹) of w ↦ f∗w."""
+    u = group.elements()
+    return f[..., group.index(group.multiply(u[:, None], group.inverse(u)))]
 
 
 def random_functions(group: FiniteGroup, *batch: int, seed: int = 0, complex_: bool = False) -> Tensor:

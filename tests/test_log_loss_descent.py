@@ -110,3 +110,18 @@ def test_runs_that_do_not_arrive_may_be_kept_as_nan() -> None:
     assert bool(found[1, -1].isnan())
     with pytest.raises(ValueError, match="stuck must be one of"):
         descend([w], lambda: -w[:, 0], MARKS, lambda: w, stuck="stop")
+
+
+def test_patience_is_counted_in_steps_aimed_at() -> None:
+    """Contradicting points: nothing falls, and the descent gives up after patience × (2.5 / 0.5 + 1) steps."""
+    for patience, steps in ((1.0, 6), (10.0, 60)):
+        w, looks = start([1.0]), []
+
+        def log_loss(w: Tensor = w, looks: list = looks) -> Tensor:
+            looks.append(1)
+            return log_exponential_loss(torch.cat([w, -w], -1))
+
+        descend([w], log_loss, MARKS, lambda w=w: w, drop=0.5, stuck="nan", patience=patience)
+        assert len(looks) == steps
+    with pytest.raises(ValueError, match="patience"):
+        descend([w], log_loss, MARKS, lambda: w, patience=0.5)

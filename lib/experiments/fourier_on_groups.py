@@ -23,28 +23,21 @@ class Settings:
 
     Attributes
     ----------
-    functions : int
-        Integer functions of each kind on every small group, for Meshulam's principle (see ``uncertainty.arena``).
     seeds : int
-        Repetitions of the comparison of architectures on functions on D_32, and of the nonlinear networks.
+        Repetitions of the comparison of architectures on functions on D_32.
     starts : int
         Starts of every network in the tests of optimality.
-    runs : int
-        Repetitions on real digits.
     seed : int
         Number of the independent set of all repetitions.
     """
 
-    functions: int = 700
     seeds: int = 10
     starts: int = 2
-    runs: int = 5
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_int("functions", self.functions, minimum=150, maximum=100_000)
         check_int("seed", self.seed, minimum=0)
-        for name in ("seeds", "starts", "runs"):
+        for name in ("seeds", "starts"):
             check_int(name, getattr(self, name), maximum=1000)
 
 

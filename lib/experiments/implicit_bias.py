@@ -1,7 +1,4 @@
-"""Chapter *Implicit bias in Fourier space*: what linear networks of depth L converge to (B1–B4).
-
-What the predictors look like is in :mod:`~lib.experiments.architecture_bias` (B6).
-"""
+"""Chapter *Implicit bias in Fourier space*: what linear networks of depth L converge to (B1–B4)."""
 
 from __future__ import annotations
 

@@ -32,6 +32,7 @@ def descend(
     observe: Callable[[], Tensor],
     drop: float = 0.3,
     stuck: str = "raise",
+    patience: float = 50.0,
 ) -> Tensor:
     """Descend on log R and return what is observed where log R first falls to each of the values −marks.
 
@@ -54,6 +55,8 @@ def descend(
     stuck
         What to do about runs that do not get there, as where a ReLU network dies on the way: ``"raise"``, or ``"nan"``,
         which leaves NaN at the marks that they miss.
+    patience
+        How many times the number of steps aimed at a run may take, from 1 to 1000.
 
     Returns
     -------
@@ -65,9 +68,10 @@ def descend(
     TypeError, ValueError
         No weights, or marks that do not ascend.
     RuntimeError
-        Some run does not get there in fifty times the number of steps aimed at.
+        Some run does not get there in ``patience`` times the number of steps aimed at.
     """
     check_float("drop", drop, minimum=1e-4, maximum=2.0)
+    check_float("patience", patience, minimum=1.0, maximum=1000.0)
     check_choice("stuck", stuck, ("raise", "nan"))
     check_tensor("marks", marks[1:], (None,))
     if marks.ndim != 1 or not len(marks) or bool((marks[1:] <= marks[:-1]).any()):
@@ -77,7 +81,7 @@ def descend(
     runs = len(weights[0])
     missing = torch.ones(runs, len(marks), dtype=torch.bool, device=weights[0].device)
     share, aimed, last, seen = weights[0].detach().new_ones(runs), None, None, None
-    for _ in range(round(50 * (float(marks[-1]) / drop + 1))):
+    for _ in range(round(patience * (float(marks[-1]) / drop + 1))):
         value = log_loss()
         now = value.detach()
         if last is not None:
