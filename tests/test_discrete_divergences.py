@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
-from lib.experiments.discrete_games import groups, sheared
 from lib.symmetry.actions import natural, pixels, planar, vectors
 from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
 from lib.symmetry.lie import SpecialOrthogonal
+from lib.symmetry.representations import MatrixRepresentation
 from lib.symmetry.symmetrization import symmetrize_function, symmetrize_measure
 from lib.transport.discrete_divergences import (
     FAMILIES,
@@ -29,8 +29,26 @@ from lib.transport.finite_spaces import FiniteSpace, orbit_closure
 from lib.transport.kernels import mmd_squared
 from lib.transport.quotient import linear, no_group
 
-GROUPS = groups()
 DOUBLE = torch.float64
+GROUPS = {
+    "C2 on the line": MatrixRepresentation(Cyclic(2), 1, lambda g: (1.0 - 2.0 * g.double())[..., None], "R^1"),
+    "C4 on the plane": planar(Cyclic(4)),
+    "D4 on the plane": planar(Dihedral(4)),
+    "S3 on coordinates": natural(Symmetric(3)),
+}
+
+
+def sheared(representation, shear):
+    """Return the action conjugated by a shear of the first two coordinates."""
+    a = torch.eye(representation.dim, dtype=DOUBLE)
+    a[0, 1] = shear
+    return MatrixRepresentation(
+        representation.group,
+        representation.dim,
+        lambda g: a @ representation.matrix(g) @ a.inverse(),
+        "sheared",
+        unitary=False,
+    )
 
 
 def space_of(representation, starts=4, seed=0, metric=None):

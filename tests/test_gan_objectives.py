@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from torch import Tensor
 
-from lib.gans.known_pairs import gaussian_sinkhorn
 from lib.gans.objectives import (
     NAMES,
     alpha_conjugate,
@@ -345,8 +344,6 @@ def test_sinkhorn_runs_from_transport_to_the_distance_of_means() -> None:
     assert float(sinkhorn_loss(x, y, 0.01, iterations=3000)) == pytest.approx(float(transport), rel=0.02)
     means = float((x.mean(0) - y.mean(0)).square().sum())
     assert float(sinkhorn_loss(x, y, 1e4)) == pytest.approx(means, rel=1e-2)
-    assert gaussian_sinkhorn(1.0, 2.0, 1e-9) == pytest.approx(2, rel=1e-6)
-    assert gaussian_sinkhorn(1.0, 2.0, 1e6) == pytest.approx(1, rel=1e-3)
 
 
 # --- bad input ---

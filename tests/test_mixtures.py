@@ -1,4 +1,4 @@
-"""Mixtures with four-fold symmetry: laws against closed forms, symmetry, sectors, the squashing, bad input."""
+"""Mixtures with the symmetry of a group: laws against closed forms, symmetry, sectors, scores, squashing, bad input."""
 
 import math
 
@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from scipy.stats import kstest
 from scipy.stats import t as student_t
 
-from lib.gans.mixtures import Mixture, gaussian_mixture, planes, squash, student_mixture, unsquash
+from lib.gans.mixtures import Mixture, gaussian_mixture, planes, score, squash, student_mixture, unsquash
+from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
 
 QUARTER = torch.tensor([[0.0, -1.0], [1.0, 0.0]], dtype=torch.float64)
 
@@ -58,6 +59,48 @@ def test_sectors_and_reference(weights: tuple[float, ...]) -> None:
     assert not torch.equal(reference[0], reference[1])
 
 
+@pytest.mark.parametrize("group", [Cyclic(2), Cyclic(5), Cyclic(8), Dihedral(2), Dihedral(4)], ids=str)
+@pytest.mark.parametrize("dim", [2, 6])
+def test_every_group_permutes_pieces_and_sectors(group: Cyclic | Dihedral, dim: int) -> None:
+    law = gaussian_mixture(dim, group=group)
+    x = law.sample((400,), rng(), torch.float64)
+    moved = law.representation.apply(group.unsqueeze(group.elements()), x)  # (|G|, 400, dim)
+    plane = law.coordinates(moved)
+    assert torch.allclose(plane @ law.embedding.mT, moved, atol=1e-12)  # the plane of the data is invariant
+    sectors = law.sector(moved)
+    assert bool((sectors.sort(0).values == torch.arange(group.order)[:, None]).all())  # one image in every sector
+    centre = law.coordinates(Mixture(dim, scale=1e-5, group=group).sample((50,), rng(2), torch.float64))
+    turned = law.sector(law.representation.apply(group.elements()[-1], centre @ law.embedding.mT))
+    assert sorted(set(turned.tolist())) == list(range(group.order))
+    reference = law.reference((3, 40 * group.order), rng(1), torch.float64)
+    assert float((law.shares(reference) - 1 / group.order).abs().max()) < 0.02
+
+
+def test_scores_of_known_samples() -> None:
+    law = Mixture(scale=1e-6)
+    truth = law.reference((2, 200), rng(), torch.float64)
+    collapsed = truth.abs()  # everything in one sector, by reflections
+    found = score(torch.stack([truth[0], collapsed[1]]), truth, law)
+    assert float(found["w1"][0]) == pytest.approx(0, abs=1e-9)
+    assert found["smallest_share"].tolist() == [0.25, 0]
+    # a quarter of the mass stays, half crosses a side of the square, a quarter its diagonal
+    assert float(found["w1"][1]) == pytest.approx(3 * (0.5 * math.sqrt(2) + 0.25 * 2), abs=1e-4)
+    assert float(found["w1_invariant"][1]) < 1e-5
+    lost = score(torch.full((2, 200, 2), math.nan).double(), truth, law)
+    assert bool(lost["w1"].isnan().all())
+    assert lost["smallest_share"].tolist() == [0, 0]
+
+
+def test_heavy_tails_are_scored_by_a_bounded_kernel() -> None:
+    law = student_mixture(4)
+    truth, fresh = (draw((2, 300), rng(1), torch.float64) for draw in (law.reference, law.sample))
+    near, far = score(fresh, truth, law), score(0 * fresh, truth, law)
+    assert bool((near["mmd"] < 0.15).all())
+    assert bool((far["mmd"] > 0.3).all())
+    assert bool((far["mmd"] < 2**0.5).all())
+    assert "mmd" not in score(fresh, truth, Mixture(4))
+
+
 def test_sectors_of_single_points() -> None:
     points = torch.tensor([[1.0, 1.0], [-1.0, 1.0], [-1.0, -1.0], [1.0, -1.0]])
     assert gaussian_mixture().sector(points).tolist() == [0, 1, 2, 3]
@@ -88,6 +131,7 @@ def test_squashed_tails_have_a_mean() -> None:
 def test_planes() -> None:
     assert planes(1).dim == 2
     assert planes(6).dim == 12
+    assert planes(3, Dihedral(4)).group == Dihedral(4)
     assert torch.allclose(planes(2).matrix(torch.tensor([1])), torch.block_diag(QUARTER, QUARTER), atol=1e-15)
 
 
@@ -97,6 +141,9 @@ def test_bad_input() -> None:
             Mixture(**given_)
     with pytest.raises(ValueError, match="freedom"):
         Mixture(freedom=0.0)
+    for group in (Symmetric(3), Cyclic(1)):
+        with pytest.raises(ValueError, match="group must be C_n or D_n"):
+            Mixture(group=group)
     for weights in ((0.5, 0.5), (0.5, 0.5, 0.5, 0.5), (1.5, -0.5, 0.0, 0.0)):
         with pytest.raises(ValueError, match="weights"):
             Mixture(weights=weights)

@@ -48,7 +48,7 @@ def test_pairings_do_not_touch_one_another(games: dict[str, Game]) -> None:
 
 
 def test_small_data_sets_are_respected() -> None:
-    batches = plane_games._Batches(SMALL, [Pairing("plain", "plain")] * 2, gaussian_mixture(), 8, "cpu")
+    batches = plane_games.Batches(SMALL, [Pairing("plain", "plain")] * 2, gaussian_mixture(), 8, "cpu")
     drawn = batches.real().unflatten(0, (2, 4))
     assert torch.equal(drawn[0], drawn[1])
     for run in range(4):
@@ -60,7 +60,7 @@ def test_small_data_sets_are_respected() -> None:
 
 def test_turned_data_are_turned() -> None:
     pairings = [Pairing("plain", "plain"), Pairing("plain", "plain", turned_data=True)]
-    batches = plane_games._Batches(replace(SMALL, seeds=40), pairings, gaussian_mixture(), 8, "cpu")
+    batches = plane_games.Batches(replace(SMALL, seeds=40), pairings, gaussian_mixture(), 8, "cpu")
     plain, turned = batches.real().unflatten(0, (2, -1)).unbind()
     which = (gaussian_mixture().sector(turned) - gaussian_mixture().sector(plain)) % 4
     shares = torch.bincount(which.flatten()) / which.numel()
@@ -76,7 +76,7 @@ def test_symmetry_survives_training(games: dict[str, Game]) -> None:
         generator = equivariance_residual(game.generator, noise, noise_representation(action.group, 2), action)
         judge = equivariance_residual(game.discriminator, game.data, action, trivial(action.group))
         assert (float(generator.max()) < 1e-5) == (game.pairing.generator == "equivariant")
-        assert (float(judge.max()) < 1e-5) == game.pairing.is_averaged
+        assert (float(judge.max()) < 1e-5) == (game.pairing.discriminator == "averaged")
         assert not torch.equal(game.untrained.parameters[0], game.generator.parameters[0])
         assert not torch.equal(game.last.parameters[0], game.generator.parameters[0])
 
@@ -101,7 +101,7 @@ def test_squashed_games_are_played_in_squashed_coordinates() -> None:
 def test_divergence_is_named_and_stays_in_its_run(monkeypatch: pytest.MonkeyPatch) -> None:
     few, pairing = replace(SMALL, iterations=5), Pairing("equivariant", "averaged")
     untouched = end(play(few, [pairing], gaussian_mixture())[0])
-    players = plane_games._players
+    players = plane_games.players
 
     def broken(*arguments: object) -> tuple:
         g, d = players(*arguments)
@@ -109,7 +109,7 @@ def test_divergence_is_named_and_stays_in_its_run(monkeypatch: pytest.MonkeyPatc
             g.parameters[0][1] = float("inf")
         return g, d
 
-    monkeypatch.setattr(plane_games, "_players", broken)
+    monkeypatch.setattr(plane_games, "players", broken)
     game = play(few, [pairing], gaussian_mixture())[0]
     assert game.diverged.tolist() == [False, True, False, False]
     assert torch.allclose(end(game)[[0, 2, 3]], untouched[[0, 2, 3]], atol=1e-4)

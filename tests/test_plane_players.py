@@ -1,17 +1,16 @@
-"""Small players: tied layers against the Haar projection, symmetry of whole networks, stacks, widths, bad input."""
+"""Small players: layers of filters against the Haar projection, whole networks, stacks, widths, bad input."""
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lib.gans.layers import Filters, Free, Network, Stack
 from lib.gans.mixtures import planes
 from lib.gans.plane_players import (
     DISCRIMINATORS,
     GENERATORS,
     Averaged,
-    Network,
-    Stack,
     equivariance_residual,
     group_matrices,
     make_discriminator,
@@ -19,63 +18,64 @@ from lib.gans.plane_players import (
     matched_width,
     multiple,
     noise_representation,
-    tied,
-    untied,
 )
 from lib.symmetry.actions import natural, planar, regular, trivial
 from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
 from lib.symmetry.haar import projection
-from lib.symmetry.representations import Hom, Representation
+from lib.symmetry.representations import Hom, MatrixRepresentation, Representation
 
 C4, D4 = Cyclic(4), Dihedral(4)
-SPACES = {
-    "C4": [regular(C4), planes(1), planes(2), trivial(C4, 2), multiple(regular(C4), 2)],
-    "D4": [regular(D4), planar(D4), trivial(D4), multiple(planar(D4), 2)],
-    "S3": [natural(Symmetric(3)), regular(Symmetric(3)), trivial(Symmetric(3))],
-}
+SPACES = [
+    *(planar(group) for group in (Cyclic(2), C4, Cyclic(8), Dihedral(3), D4)),
+    planes(3),
+    planes(2, Dihedral(2)),
+    natural(Symmetric(3)),
+    regular(Cyclic(5)),
+    trivial(C4),
+]
 
 
 def rng(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-@pytest.mark.parametrize("group", SPACES)
-def test_ties_span_exactly_the_equivariant_maps(group: str) -> None:
-    for source in SPACES[group]:
-        for target in SPACES[group]:
-            tie = tied(source, target)
-            basis = tie.expand(torch.eye(tie.count, dtype=torch.float64))
-            haar = projection(Hom(source, target))
-            assert tie.count == haar.rank
-            assert tie.count == 0 or torch.allclose(haar(basis), basis, atol=1e-12)
-            assert tie.count == 0 or int(torch.linalg.matrix_rank(basis.flatten(1))) == tie.count
+@pytest.mark.parametrize("space", SPACES, ids=str)
+def test_filters_span_exactly_the_equivariant_maps(space: Representation) -> None:
+    copies = multiple(regular(space.group), 3)
+    for back, pair in ((False, Hom(space, copies)), (True, Hom(copies, space))):
+        layer = Filters(group_matrices(space), 3, back)
+        basis = layer.expand(torch.eye(layer.count, dtype=torch.float64))
+        haar = projection(pair)
+        assert basis.shape == (layer.count, layer.outputs, layer.inputs)
+        assert layer.count == haar.rank == int(torch.linalg.matrix_rank(basis.flatten(1)))
+        assert torch.allclose(haar(basis), basis, atol=1e-12)
 
 
 def test_regular_blocks_are_circulant() -> None:
-    matrix = tied(regular(C4), regular(C4)).expand(torch.arange(4.0)[None])[0]
+    matrix = Filters(group_matrices(regular(C4)), 1).expand(torch.arange(4.0)[None])[0]
     assert all(torch.equal(matrix[(i + 1) % 4].roll(-1), matrix[i]) for i in range(4))
 
 
-def test_nothing_is_equivariant_from_the_plane_to_numbers() -> None:
-    tie = tied(planes(1), trivial(C4))
-    assert tie.count == 0
-    assert torch.equal(tie.expand(torch.zeros(3, 0)), torch.zeros(3, 1, 2))
-
-
-def test_ties_refuse_what_is_no_signed_permutation() -> None:
-    with pytest.raises(ValueError, match="permute"):
-        tied(planar(Cyclic(3)), regular(Cyclic(3)))
-    with pytest.raises(ValueError, match="one finite group"):
-        tied(regular(C4), regular(D4))
+def test_only_orthogonal_matrices_make_layers() -> None:
+    sheared = torch.tensor([[1.0, 0.5], [0.0, 1.0]], dtype=torch.float64)
+    bent = MatrixRepresentation(
+        C4, 2, lambda g: sheared @ planar(C4).matrix(g) @ sheared.inverse(), "bent", unitary=False
+    )
+    with pytest.raises(ValueError, match="representation must be orthogonal"):
+        group_matrices(bent)
+    assert set(group_matrices(planes(2)).flatten().tolist()) == {0.0, 1.0, -1.0}  # exact, in spite of cos and sin
 
 
 def residual(kind: str, action: Representation, dtype: torch.dtype, seed: int = 0) -> float:
-    network = make_generator(kind, action, 3, rng(seed), dtype=dtype)
+    width = 4 * action.group.order
+    network = make_generator(kind, action, 3, rng(seed), width=width, dtype=dtype)
     noise = torch.randn(3, 40, network.inputs, generator=rng(1), dtype=dtype)
     return float(equivariance_residual(network, noise, noise_representation(action.group, 2), action).max())
 
 
-@pytest.mark.parametrize("action", [planes(1), planes(6), planar(D4)], ids=str)
+@pytest.mark.parametrize(
+    "action", [planes(1), planes(6), planar(D4), planar(Cyclic(8)), planes(2, Dihedral(3))], ids=str
+)
 def test_only_the_equivariant_generator_is_equivariant(action: Representation) -> None:
     assert residual("equivariant", action, torch.float64) < 1e-13
     assert residual("equivariant", action, torch.float32) < 1e-5
@@ -83,7 +83,7 @@ def test_only_the_equivariant_generator_is_equivariant(action: Representation) -
     assert residual("plain", action, torch.float64) > 0.1
 
 
-@given(st.integers(0, 1000), st.sampled_from([planes(1), planes(3)]))
+@given(st.integers(0, 1000), st.sampled_from([planes(1), planes(3), planar(Cyclic(8)), planar(D4)]))
 def test_discriminators(seed: int, action: Representation) -> None:
     points = torch.randn(2, 30, action.dim, generator=rng(seed), dtype=torch.float64)
     found = {}
@@ -159,7 +159,7 @@ def test_bad_input() -> None:
         with pytest.raises(ValueError, match=name):
             make_generator(**({"kind": "plain", "representation": action, "runs": 2, "rng": rng()} | {name: value}))
     with pytest.raises(ValueError, match="runs"):
-        Network([(untied(2, 2), untied(2, 1))], 0, rng())
+        Network([(Free(2, 2), Free(2, 1))], 0, rng())
     with pytest.raises(TypeError, match="representation must be a Representation"):
         make_generator("plain", action.group, 2, rng())
     with pytest.raises(TypeError, match="rng must be a Generator"):
@@ -169,6 +169,6 @@ def test_bad_input() -> None:
     with pytest.raises(ValueError, match="source and target must be of one group"):
         equivariance_residual(lambda x: x, torch.ones(2, 3, 2), action, planar(Cyclic(8)))
     with pytest.raises(ValueError, match="outputs must be at least 1"):
-        untied(0, 2)
+        Free(0, 2)
     with pytest.raises(ValueError, match="points"):
         equivariance_residual(lambda x: x, torch.zeros(2, 3, 5), action, action)

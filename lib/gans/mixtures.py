@@ -1,9 +1,9 @@
-"""Mixtures with four-fold symmetry, in the plane or in a plane of a larger space: targets of generative models.
+"""Mixtures with the symmetry of a group of the plane, there or in a plane of a larger space: what players must learn.
 
-Four copies of one law sit on the corners of a square, one in each sector around the origin; C4 permutes them. Equal
-weights make the mixture invariant, other weights make a law without the symmetry out of the same four pieces. In R^dim
-the group turns dim/2 coordinate planes at once, so that it leaves every complex line invariant: that the data are
-invariant does not tell in which plane they lie.
+|Σ| copies of one law sit on a circle, one in each sector around the origin; C_n or D_n permutes them (for C4 they are
+corners of a square). Equal weights make the mixture invariant, other weights make a law without the symmetry out of the
+same pieces. In R^dim the group moves dim/2 coordinate planes at once: that the data are invariant does not tell in
+which plane they lie. :func:`score` says how near generated points come to the law.
 """
 
 from __future__ import annotations
@@ -16,24 +16,27 @@ import torch
 from torch import Tensor
 
 from lib.checks import check_float, check_instance, check_int, check_tensor
+from lib.gans.objectives import gaussian_kernel, mmd_loss
 from lib.symmetry.actions import planar
-from lib.symmetry.groups import Cyclic
+from lib.symmetry.groups import Cyclic, Dihedral, FiniteGroup
 from lib.symmetry.representations import DirectSum, Representation
+from lib.transport.divergences import w1
+from lib.transport.quotient import linear, no_group
 
-TURNS = 4
+BANDWIDTHS = (1.0, 2.0, 4.0)  # of the bounded kernel of a score; the circle has radius 3
 
 
-def planes(count: int) -> Representation:
-    """Return C4 turning each of ``count`` coordinate planes of R^(2 count) by the same quarter turns."""
-    plane = planar(Cyclic(TURNS))
+def planes(count: int, group: FiniteGroup | None = None) -> Representation:
+    """Return C_n or D_n (default: C4) moving each of ``count`` coordinate planes of R^(2 count) alike."""
+    plane = planar(Cyclic(4) if group is None else group)
     return plane if check_int("count", count) == 1 else DirectSum(*[plane] * count)
 
 
 @dataclass(frozen=True, eq=False)
 class Mixture:
-    """A mixture of four equal pieces on the corners of a square, ``x = E (R^k c + scale · ξ)`` with k random.
+    """A mixture of |Σ| equal pieces on a circle, ``x = E (R^k c + scale · ξ)`` with k random.
 
-    R is the quarter turn, c = radius · (1, 1)/√2, and ξ is a standard Gaussian or a Student vector of the plane.
+    R turns by 2π/|Σ|, c lies at the angle π/|Σ|, and ξ is a standard Gaussian or a Student vector of the plane.
 
     Attributes
     ----------
@@ -45,9 +48,11 @@ class Mixture:
         Degrees of freedom of the Student law, ``ξ = √(ν/χ²_ν) · N(0, 1)``; ``None`` for the Gaussian. At ν ≤ 1 the mean
         does not exist.
     weights : tuple of float
-        Chances of the four pieces, counted anticlockwise; the law is invariant when they are equal.
+        Chances of the pieces, counted anticlockwise; empty for equal ones. The law is invariant when they are equal.
+    group : FiniteGroup
+        Σ, one of C_n and D_n with at least two elements.
     embedding : Tensor
-        The isometry E of the plane onto a complex line of R^dim, shape ``(dim, 2)``; it commutes with the turns.
+        The isometry E of the plane onto a plane of R^dim, shape ``(dim, 2)``; it commutes with the group.
 
     Raises
     ------
@@ -59,7 +64,8 @@ class Mixture:
     radius: float = 3.0
     scale: float = 0.4
     freedom: float | None = None
-    weights: tuple[float, ...] = (0.25,) * TURNS
+    weights: tuple[float, ...] = ()
+    group: FiniteGroup = field(default_factory=lambda: Cyclic(4))
     embedding: Tensor = field(init=False)
 
     def __post_init__(self) -> None:
@@ -69,17 +75,21 @@ class Mixture:
             check_float(name, getattr(self, name), minimum=1e-6)
         if self.freedom is not None:
             check_float("freedom", self.freedom, minimum=0.1)
+        if not isinstance(self.group, (Cyclic, Dihedral)) or self.group.order < 2:
+            raise ValueError(f"group must be C_n or D_n with at least two elements, got {self.group!r}")
+        if not check_instance("weights", self.weights, Sequence):
+            object.__setattr__(self, "weights", (1 / self.group.order,) * self.group.order)
         if (
-            len(check_instance("weights", self.weights, Sequence)) != TURNS
+            len(self.weights) != self.group.order
             or abs(sum(check_float("weights", w, 0.0) for w in self.weights) - 1) > 1e-9
         ):
-            raise ValueError(f"weights must be {TURNS} chances that sum to one, got {self.weights}")
-        object.__setattr__(self, "embedding", _complex_line(self.dim))
+            raise ValueError(f"weights must be {self.group.order} chances that sum to one, got {self.weights}")
+        object.__setattr__(self, "embedding", _plane(self.dim, isinstance(self.group, Dihedral)))
 
     @property
     def representation(self) -> Representation:
-        """The action of C4 on R^dim: quarter turns of all coordinate planes."""
-        return planes(self.dim // 2)
+        """The action of the group on R^dim: all coordinate planes move alike."""
+        return planes(self.dim // 2, self.group)
 
     @property
     def is_invariant(self) -> bool:
@@ -113,7 +123,7 @@ class Mixture:
         rows, count = math.prod(check_int("shape", size) for size in shape[:-1]), check_int("shape", shape[-1])
         places = (torch.arange(count, device="cpu").double() + 0.5) / count
         ends = torch.tensor(self.weights, device="cpu").double().cumsum(0)
-        which = torch.bucketize(places, ends).clamp_max(TURNS - 1)
+        which = torch.bucketize(places, ends).clamp_max(self.group.order - 1)
         return self._points(which.repeat(rows), generator).to(device, dtype).reshape(*shape, self.dim)
 
     def _points(self, which: Tensor, generator: torch.Generator) -> Tensor:
@@ -123,7 +133,7 @@ class Mixture:
         if self.freedom is not None:
             half = torch.full((count, 1), self.freedom / 2, dtype=torch.float64, device=generator.device)
             noise = noise * torch.sqrt(half / torch._standard_gamma(half, generator=generator))
-        angle = math.pi / 4 + math.pi / 2 * which.double()
+        angle = (2 * which.double() + 1) * math.pi / self.group.order
         points = self.radius * torch.stack([angle.cos(), angle.sin()], -1) + self.scale * noise
         return points @ self.embedding.mT
 
@@ -133,27 +143,69 @@ class Mixture:
         return points @ self.embedding.to(points)
 
     def sector(self, points: Tensor) -> Tensor:
-        """Return in which quarter of the plane points lie, 0 to 3 anticlockwise, shape ``(...)``."""
+        """Return in which sector of the plane points lie, 0 to |Σ| − 1 anticlockwise, shape ``(...)``."""
         plane = self.coordinates(points)
-        return torch.where(plane[..., 1] >= 0, (plane[..., 0] < 0).long(), 2 + (plane[..., 0] >= 0).long())
+        turns = torch.atan2(plane[..., 1], plane[..., 0]) / (2 * math.pi) % 1  # a rounding below 1 may give 1
+        return (turns * self.group.order).long() % self.group.order
 
     def shares(self, points: Tensor) -> Tensor:
-        """Return the share of a sample ``(..., n, dim)`` in each sector, shape ``(..., 4)``."""
+        """Return the share of a sample ``(..., n, dim)`` in each sector, shape ``(..., |Σ|)``."""
         check_tensor("points", points, (None, self.dim))
-        return torch.nn.functional.one_hot(self.sector(points), TURNS).double().mean(-2)
+        return torch.nn.functional.one_hot(self.sector(points), self.group.order).double().mean(-2)
 
 
-def gaussian_mixture(dim: int = 2, weights: tuple[float, ...] = (0.25,) * TURNS) -> Mixture:
-    """Return the mixture of four Gaussians."""
-    return Mixture(dim, weights=weights)
+def gaussian_mixture(dim: int = 2, weights: tuple[float, ...] = (), group: FiniteGroup | None = None) -> Mixture:
+    """Return the mixture of Gaussians; ``group`` is C4 by default."""
+    return Mixture(dim, weights=weights, group=Cyclic(4) if group is None else group)
 
 
-def student_mixture(dim: int = 12, freedom: float = 0.5, weights: tuple[float, ...] = (0.25,) * TURNS) -> Mixture:
-    """Return the mixture of four Student laws, with 1/2 degree of freedom in a plane of R^12 (Birrell et al. 2022).
+def student_mixture(
+    dim: int = 12, freedom: float = 0.5, weights: tuple[float, ...] = (), group: FiniteGroup | None = None
+) -> Mixture:
+    """Return the mixture of Student laws, with 1/2 degree of freedom in a plane of R^12 (Birrell et al. 2022).
 
     At 1/2 degree of freedom E‖x‖ is infinite, and with it the Wasserstein-1 distance to every sample.
     """
-    return Mixture(dim, scale=0.2, freedom=freedom, weights=weights)
+    return Mixture(dim, scale=0.2, freedom=freedom, weights=weights, group=Cyclic(4) if group is None else group)
+
+
+def score(points: Tensor, truth: Tensor, law: Mixture) -> dict[str, Tensor]:
+    """Return how near generated points are to points of the true law, one number per run and score.
+
+    ``w1`` and ``w1_invariant``: the Wasserstein-1 distance, and that of orbits; of squashed points where the law has no
+    mean. Then also ``mmd``: the root of the squared MMD of a mean of bounded kernels, on points as they are.
+    ``smallest_share``: the share of points in the emptiest sector. A run whose points are not finite gets the distance
+    NaN and an empty sector.
+
+    Parameters
+    ----------
+    points, truth
+        Shapes ``(runs, n, dim)`` and ``(runs, m, dim)``.
+    law
+        The law.
+
+    Returns
+    -------
+    dict of str to Tensor
+        Shapes ``(runs,)``, float64.
+    """
+    check_instance("law", law, Mixture)
+    heavy = law.freedom is not None and law.freedom <= 1
+    found = {name: points.new_full((len(points),), math.nan, dtype=torch.float64) for name in ("w1", "w1_invariant")}
+    if heavy:
+        found["mmd"] = found["w1"].clone()
+    found["smallest_share"] = torch.zeros_like(found["w1"])
+    good = torch.isfinite(points).all(-1).all(-1)
+    if not bool(good.any()):
+        return found
+    x, y = points[good].double(), truth[good].double()
+    seen = (squash(x), squash(y)) if heavy else (x, y)
+    for name, action in (("w1", no_group(law.dim)), ("w1_invariant", linear(law.representation))):
+        found[name][good] = x.new_tensor([w1(ours, true, action) for ours, true in zip(*seen, strict=True)])
+    if heavy:
+        found["mmd"][good] = mmd_loss(x, y, gaussian_kernel(BANDWIDTHS)).clamp_min(0).sqrt()
+    found["smallest_share"][good] = law.shares(x).amin(-1)
+    return found
 
 
 def squash(x: Tensor) -> Tensor:
@@ -174,13 +226,14 @@ def unsquash(u: Tensor) -> Tensor:
     return u * (torch.expm1(length) / length)
 
 
-def _complex_line(dim: int) -> Tensor:
-    """Return an isometry of the plane into R^dim that commutes with the turns: a unit vector of C^(dim/2), drawn once.
+def _plane(dim: int, mirrors: bool) -> Tensor:
+    """Return an isometry of the plane into R^dim that commutes with all turns: a unit vector of C^(dim/2), drawn once.
 
-    In the plane itself it is the identity.
+    With ``mirrors`` it is a real vector, and commutes with mirrors too. In the plane itself it is the identity.
     """
     if dim == 2:
         return torch.eye(2, dtype=torch.float64, device="cpu")
     line = torch.randn(dim // 2, 2, generator=torch.Generator().manual_seed(dim), dtype=torch.float64, device="cpu")
+    line[:, 1] *= not mirrors
     a, b = (line / line.norm()).unbind(-1)
     return torch.stack([torch.stack([a, -b], -1), torch.stack([b, a], -1)], 1).reshape(dim, 2)

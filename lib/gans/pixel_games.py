@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from lib.checks import check_choice, check_float, check_int, check_tensor
+from lib.gans.layers import Network
 from lib.gans.objectives import NAMES, Objective, objective
 from lib.gans.pixel_players import (
     DISCRIMINATORS,
@@ -24,7 +25,6 @@ from lib.gans.pixel_players import (
     free_parameters,
     generator_ties,
 )
-from lib.gans.plane_players import Network
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ as many parameters as g₀ and γ₀. (Birrell, Katsoulakis, Rey-Bellet, Zhu 202
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
@@ -17,10 +17,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from lib.checks import check_choice, check_int, check_tensor
-from lib.gans.plane_players import Network, Tie, multiple, tied, untied
+from lib.checks import check_choice, check_instance, check_int, check_tensor
+from lib.gans.layers import Free, Network, Weights
+from lib.gans.plane_players import multiple
 from lib.symmetry.actions import pixels, regular, trivial
 from lib.symmetry.groups import Cyclic, Dihedral, FiniteGroup
+from lib.symmetry.representations import Representation
 from lib.training.ensembles import rotate_images
 
 GENERATORS = ("plain", "equivariant", "incomplete")
@@ -115,7 +117,7 @@ class Generator:
         no σ, so that the layers respect the group and the law need not.
     turns : Turns
         The group on images.
-    network : lib.gans.plane_players.Network
+    network : lib.gans.layers.Network
         g₀: noise, then the class as a unit vector, to images.
     classes : int
         Number of classes; the network is told the class if there are at least two.
@@ -165,7 +167,7 @@ class Discriminator:
         ``plain`` or ``invariant``.
     turns : Turns
         The group on images.
-    network : lib.gans.plane_players.Network
+    network : lib.gans.layers.Network
         γ₀: image, then the class as a unit vector, to a score.
     classes : int
         Number of classes.
@@ -185,6 +187,80 @@ class Discriminator:
         return self.network(moved)[..., 0].unflatten(1, (-1, order)).mean(-1)
 
 
+@dataclass(frozen=True, eq=False)
+class Tie:
+    """Which entries of a matrix share one free number: ``matrix.flatten()[k] = sign[k] · free[index[k]]``.
+
+    Attributes
+    ----------
+    outputs, inputs : int
+        Shape of the matrix.
+    index : Tensor
+        For each entry, row by row, the free number it shows.
+    sign : Tensor
+        Its sign, or 0 where the group forces the entry to vanish.
+    count : int
+        How many free numbers there are.
+    """
+
+    outputs: int
+    inputs: int
+    index: Tensor
+    sign: Tensor
+    count: int
+
+    def expand(self, free: Tensor) -> Tensor:
+        """Return the matrices of free numbers ``(runs, count)``, shape ``(runs, outputs, inputs)``."""
+        if self.count == 0:
+            return free.new_zeros(len(free), self.outputs, self.inputs)
+        entries = free.index_select(-1, self.index.to(free.device)) * self.sign.to(free)
+        return entries.unflatten(-1, (self.outputs, self.inputs))
+
+    def to(self, device: torch.device | str) -> Tie:
+        """Return the tie with its tables on a device."""
+        return replace(self, index=self.index.to(device), sign=self.sign.to(device))
+
+
+def tied(source: Representation, target: Representation) -> Tie:
+    """Return the tie of the equivariant matrices between two representations by signed permutations.
+
+    Each orbit of the group on pairs (i, j) of coordinates carries one free number, or none if some element maps the
+    pair to itself with sign −1.
+
+    Raises
+    ------
+    TypeError
+        The group is not finite.
+    ValueError
+        Two groups, or matrices with entries other than 0 and ±1.
+    """
+    check_instance("source", source, Representation)
+    check_instance("target", target, Representation)
+    if not isinstance(source.group, FiniteGroup) or source.group != target.group:
+        raise ValueError(f"source and target must be of one finite group, got {source.group} and {target.group}")
+    elements = source.group.elements()
+    (columns, a), (rows, b) = (_signed_permutation(r, elements) for r in (source, target))
+    pairs = (rows[:, :, None] * source.dim + columns[:, None, :]).flatten(1)  # where element g takes entry k
+    signs = (b[:, :, None] * a[:, None, :]).flatten(1)
+    first = pairs.argmin(0)  # the element that takes entry k to the smallest entry of its orbit
+    smallest = pairs.amin(0)
+    sign = signs.gather(0, first[None])[0]
+    stays = pairs == torch.arange(pairs.shape[1], device=pairs.device)
+    dead = (stays & (signs < 0)).any(0)
+    kept = torch.unique(smallest[~dead])
+    index = torch.searchsorted(kept, smallest).clamp_max(max(len(kept) - 1, 0))
+    return Tie(target.dim, source.dim, index, torch.where(dead, 0.0, sign), len(kept))
+
+
+def _signed_permutation(r: Representation, elements: Tensor) -> tuple[Tensor, Tensor]:
+    """Return for each element where every coordinate goes and with which sign, both of shape ``(|G|, dim)``."""
+    matrices = r.matrix(elements)
+    rounded = matrices.round()
+    if float((matrices - rounded).abs().max()) > 1e-12 or not bool((rounded.abs().sum(-2) == 1).all()):
+        raise ValueError(f"representations must permute coordinates up to sign, but {r.name} does not")
+    return rounded.abs().argmax(-2), rounded.sum(-2)
+
+
 def told(classes: int) -> int:
     """Return how many inputs the class takes: none if there is one class only."""
     return classes if check_int("classes", classes) > 1 else 0
@@ -195,7 +271,7 @@ def tell(x: Tensor, labels: Tensor, classes: int) -> Tensor:
     return torch.cat([x, one_hot(labels, classes).to(x)], dim=-1) if classes > 1 else x
 
 
-def generator_ties(kind: str, turns: Turns, latent: int, width: int, classes: int) -> list[tuple[Tie, Tie]]:
+def generator_ties(kind: str, turns: Turns, latent: int, width: int, classes: int) -> list[tuple[Weights, Weights]]:
     """Return the ties of a generator's layers, two hidden layers.
 
     The incomplete generator has as many regular channels as fit the number of parameters of a plain one.
@@ -215,22 +291,22 @@ def generator_ties(kind: str, turns: Turns, latent: int, width: int, classes: in
     hidden = multiple(regular(turns.group), channels)
     image = multiple(pixels(turns.group, turns.size), turns.channels)
     one = trivial(turns.group)
-    first = (untied(hidden.dim, inputs), untied(hidden.dim, 1))
+    first = (Free(hidden.dim, inputs), Free(hidden.dim, 1))
     return [first, (tied(hidden, hidden), tied(one, hidden)), (tied(hidden, image), tied(one, image))]
 
 
-def discriminator_ties(turns: Turns, width: int, classes: int) -> list[tuple[Tie, Tie]]:
+def discriminator_ties(turns: Turns, width: int, classes: int) -> list[tuple[Weights, Weights]]:
     """Return the ties of γ₀'s layers, two hidden layers."""
     return _untied([turns.dim + told(classes), width, width, 1])
 
 
-def free_parameters(ties: list[tuple[Tie, Tie]]) -> int:
+def free_parameters(ties: list[tuple[Weights, Weights]]) -> int:
     """Return the number of free parameters of a network."""
     return sum(matrix.count + bias.count for matrix, bias in ties)
 
 
-def _untied(sizes: list[int]) -> list[tuple[Tie, Tie]]:
-    return [(untied(b, a), untied(b, 1)) for a, b in pairwise(sizes)]
+def _untied(sizes: list[int]) -> list[tuple[Weights, Weights]]:
+    return [(Free(b, a), Free(b, 1)) for a, b in pairwise(sizes)]
 
 
 def _channels(inputs: int, width: int, turns: Turns) -> int:

@@ -13,14 +13,13 @@ import torch
 from torch import Tensor
 
 from lib.checks import check_choice, check_float, check_int
+from lib.gans.layers import Network, Stack
 from lib.gans.mixtures import Mixture, squash, unsquash
 from lib.gans.objectives import NAMES, Objective, objective
 from lib.gans.plane_players import (
     DISCRIMINATORS,
     GENERATORS,
     Averaged,
-    Network,
-    Stack,
     group_matrices,
     make_discriminator,
     make_generator,
@@ -54,11 +53,6 @@ class Pairing:
     def __post_init__(self) -> None:
         check_choice("generator", self.generator, GENERATORS)
         check_choice("discriminator", self.discriminator, DISCRIMINATORS)
-
-    @property
-    def is_averaged(self) -> bool:
-        """Whether the discriminator is averaged over the group."""
-        return self.discriminator == "averaged"
 
     def __str__(self) -> str:
         """Return the names of generator and discriminator."""
@@ -99,8 +93,6 @@ class Settings:
         Decay of the running mean of the generator's weights, which is what is scored.
     squashed : bool
         Whether the game is played on ``squash(x)``; the generated points are ``unsquash`` of what the generator says.
-    climbs : bool
-        Whether the generator goes uphill on its loss: a control, which helps the discriminator.
     frames : int
         Snapshots of generated points, the first before training; at most one more than iterations.
     seed : int
@@ -122,7 +114,6 @@ class Settings:
     objective: str = "relativistic"
     average: float = 0.99
     squashed: bool = False
-    climbs: bool = False
     frames: int = 2
     seed: int = 0
 
@@ -154,11 +145,11 @@ class Game:
     ----------
     pairing, settings, target
         What was played.
-    untrained, generator : lib.gans.plane_players.Network
+    untrained, generator : lib.gans.layers.Network
         Generators before training, and with the running mean of their weights after it.
-    last : lib.gans.plane_players.Network
+    last : lib.gans.layers.Network
         Generators as the last step left them.
-    judge : lib.gans.plane_players.Network
+    judge : lib.gans.layers.Network
         Networks of the discriminators as the last step left them.
     data : Tensor
         Training points, shape ``(runs, max(samples), dim)``; a run uses its first ``samples`` rows.
@@ -185,7 +176,9 @@ class Game:
     @property
     def discriminator(self) -> Network | Averaged:
         """Discriminators on the points that they see (squashed, where the game is), with outputs ``(runs, n, 1)``."""
-        return Averaged(self.judge, self.target.representation) if self.pairing.is_averaged else self.judge
+        return (
+            Averaged(self.judge, self.target.representation) if self.pairing.discriminator == "averaged" else self.judge
+        )
 
     def draw(self, count: int, rng: torch.Generator, trained: bool = True) -> Tensor:
         """Return generated points of every run, shape ``(runs, count, dim)``, before or after training."""
@@ -226,7 +219,7 @@ def play(
     groups: dict[tuple[bool, int], list[Pairing]] = {}
     for pairing in pairings:
         width = generator_width(settings, pairing.generator, target.representation)
-        groups.setdefault((pairing.is_averaged, width), []).append(pairing)
+        groups.setdefault((pairing.discriminator == "averaged", width), []).append(pairing)
     games: dict[Pairing, Game] = {}
     for (averaged, width), group in groups.items():
         games.update(zip(group, _play(settings, group, target, averaged, width, device), strict=True))
@@ -244,10 +237,10 @@ def _play(
     settings: Settings, pairings: list[Pairing], target: Mixture, averaged: bool, width: int, device: torch.device | str
 ) -> list[Game]:
     action, rule = target.representation, objective(settings.objective)
-    players = [_players(settings, pairing, action, width) for pairing in pairings]
-    g, d = (Stack([network.to(device) for network in side]) for side in zip(*players, strict=True))
+    both = [players(settings, pairing, action, width) for pairing in pairings]
+    g, d = (Stack([network.to(device) for network in side]) for side in zip(*both, strict=True))
     untrained, mean = ([_frozen(network) for network in g.networks] for _ in range(2))
-    batches = _Batches(settings, pairings, target, g.networks[0].inputs, device)
+    batches = Batches(settings, pairings, target, g.networks[0].inputs, device)
     score = Averaged(d, action) if averaged else d
     rates = ((g, settings.generator_rate), (d, settings.discriminator_rate))
     optimisers = [torch.optim.Adam(player.parameters, rate, _BETAS, fused=True) for player, rate in rates]
@@ -255,7 +248,7 @@ def _play(
     times = torch.linspace(0, settings.iterations, settings.frames, device="cpu").round().long().unique().tolist()
     frames, finite = [averages(batches.picture)], torch.ones(len(batches.picture), dtype=torch.bool, device=device)
     for step in range(1, settings.iterations + 1):
-        finite &= _iterate(g, d, score, rule, batches, optimisers, settings)
+        finite &= _iterate(g, d, score, rule, batches, optimisers, settings.steps)
         torch._foreach_lerp_(averages.parameters, [p.detach() for p in g.parameters], 1 - settings.average)
         frames += [averages(batches.picture)] * times.count(step)
     snapshots = torch.stack(frames).unflatten(1, (len(pairings), settings.runs))
@@ -268,7 +261,8 @@ def _play(
     return games
 
 
-def _players(settings: Settings, pairing: Pairing, action: Representation, width: int) -> tuple[Network, Network]:
+def players(settings: Settings, pairing: Pairing, action: Representation, width: int) -> tuple[Network, Network]:
+    """Return generators and discriminators before training, one of each per run; generators are so wide."""
     rng = torch.Generator().manual_seed(3 * settings.seed)
     common = (action, settings.runs, rng)
     g = make_generator(pairing.generator, *common, settings.copies, width, settings.depth)
@@ -279,11 +273,16 @@ def _frozen(network: Network) -> Network:
     return network.with_parameters([p.detach().clone() for p in network.parameters])
 
 
-class _Batches:
-    """Training points and noise, drawn in the same order whatever the players are."""
+class Batches:
+    """Training points and noise of so many coordinates, drawn in the same order whatever the players are."""
 
     def __init__(
-        self, settings: Settings, pairings: Sequence[Pairing], target: Mixture, noise: int, device: torch.device | str
+        self,
+        settings: Settings,
+        pairings: Sequence[Pairing],
+        target: Mixture,
+        noise: int,
+        device: torch.device | str = "cpu",
     ) -> None:
         self.size, self.noise, self.pairings, self.device = settings.batch, noise, len(pairings), device
         shape = (settings.seeds, max(settings.samples))
@@ -324,23 +323,23 @@ def _iterate(
     d: Stack,
     score: Stack | Averaged,
     rule: Objective,
-    batches: _Batches,
+    batches: Batches,
     optimisers: Sequence[torch.optim.Optimizer],
-    settings: Settings,
+    steps: int,
 ) -> Tensor:
     """Make one step of the game and return which losses are finite, shape ``(runs,)``."""
 
     def scores(points: Tensor) -> Tensor:
         return score(points)[..., 0]
 
-    for _ in range(settings.steps):
+    for _ in range(steps):
         with torch.no_grad():
             fake = g(batches.draw())
         judged = rule.discriminator_loss(scores, batches.real(), fake, batches.penalty_rng)
         _step(judged, d.parameters, optimisers[1])
     real = scores(batches.real()).detach() if rule.relative else None
     made = rule.generator_loss(real, scores(g(batches.draw())))
-    _step(-made if settings.climbs else made, g.parameters, optimisers[0])
+    _step(made, g.parameters, optimisers[0])
     return torch.isfinite(judged.detach()) & torch.isfinite(made.detach())
 
 

@@ -8,7 +8,7 @@ import torch
 
 from lib.checks import seeded
 from lib.gans import (
-    known_pairs,
+    layers,
     mixtures,
     objectives,
     pixel_games,
@@ -19,9 +19,9 @@ from lib.gans import (
     settings,
     training,
 )
-from lib.symmetry.actions import planar, regular
+from lib.symmetry.actions import planar
 from lib.symmetry.groups import Cyclic
-from tests.calls import call, law, normal, numbers
+from tests.calls import call, normal, numbers
 
 C4 = Cyclic(4)
 PLANE = planar(C4)
@@ -64,18 +64,14 @@ def shares_of_sectors(points):
     return MIXTURE.shares(points)
 
 
-PAIRS = (known_pairs.shifted_gaussians(), known_pairs.tilted_uniform(), known_pairs.two_bumps())
-
-
-@call(law(3, 5))
-def known_laws(u):
-    out = [[pair.quantiles[0](u), pair.quantiles[1](u), pair.ratio(u)] for pair in PAIRS]
-    return out, [[t.to(u) for t in (*pair.sample((4,), seeded(0)), *pair.nodes(4, u.device))] for pair in PAIRS]
+@call(normal(2, 6, 4), normal(2, 5, 4), double="distances are in double precision")
+def scores_of_samples(points, truth):
+    return list(mixtures.score(points, truth, MIXTURE).values())
 
 
 # --- players in the plane
 
-TIE = plane_players.tied(regular(C4), PLANE)
+TIE = layers.Filters(plane_players.group_matrices(PLANE), 2, back=True)
 GENERATOR = plane_players.make_generator("equivariant", PLANE, 2, seeded(0), width=4, dtype=torch.float64)
 JUDGE = plane_players.make_discriminator("plain", PLANE, 2, seeded(1), width=4, dtype=torch.float64)
 
@@ -86,7 +82,7 @@ def plane_networks(*tensors):
     split = len(GENERATOR.parameters)
     g, d = GENERATOR.with_parameters(weights[:split]), JUDGE.with_parameters(weights[split:])
     points = g(noise)
-    both = plane_players.Stack([d, d])(torch.cat([points, points]))
+    both = layers.Stack([d, d])(torch.cat([points, points]))
     averaged = plane_players.Averaged(d, PLANE)(points)
     gaps = plane_players.equivariance_residual(g, noise, plane_players.noise_representation(C4, 2), PLANE)
     return points, both, averaged, gaps, TIE.expand(free[0])

@@ -1,0 +1,213 @@
+"""Batches of multilayer perceptrons whose weights are filled from free numbers, tied by a finite group or not.
+
+Runs are a leading axis of every weight, so that all runs of a game are one batch of matrix products. Hidden layers are
+copies of the regular representation. A matrix W from a representation ρ into such copies is equivariant exactly when
+its rows are all images of free filters, ``W[(c, g)] = ρ(g) w_c``; out of copies, when its columns are. :class:`Filters`
+expands them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.nn.functional import leaky_relu
+
+from lib.checks import check_instance, check_int
+
+_SLOPE = 0.1  # of the leaky rectifier
+
+
+class Weights(Protocol):
+    """A matrix that is filled from free numbers: :class:`Free`, :class:`Filters`, or a tie of pixels.
+
+    ``expand`` takes free numbers ``(runs, count)`` to matrices ``(runs, outputs, inputs)``; ``to`` moves to a device.
+    """
+
+    outputs: int
+    inputs: int
+    count: int
+    expand: Callable[[Tensor], Tensor]
+    to: Callable[[torch.device | str], Weights]
+
+
+@dataclass(frozen=True)
+class Free:
+    """A matrix without constraints, or with ``zero`` one that vanishes."""
+
+    outputs: int
+    inputs: int
+    zero: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("outputs", "inputs"):
+            check_int(name, getattr(self, name))
+
+    @property
+    def count(self) -> int:
+        """How many free numbers there are."""
+        return 0 if self.zero else self.outputs * self.inputs
+
+    def expand(self, free: Tensor) -> Tensor:
+        """Return the matrices, shape ``(runs, outputs, inputs)``."""
+        if self.zero:
+            return free.new_zeros(len(free), self.outputs, self.inputs)
+        return free.unflatten(-1, (self.outputs, self.inputs))
+
+    def to(self, device: torch.device | str) -> Free:
+        """Return the same: there is nothing to move."""
+        return self
+
+
+@dataclass(frozen=True, eq=False)
+class Filters:
+    """An equivariant matrix from a representation into copies of the regular one, or with ``back`` out of them.
+
+    Attributes
+    ----------
+    matrices : Tensor
+        ρ(g) of all elements, orthogonal, shape ``(|G|, d, d)``.
+    copies : int
+        Number of filters; coordinate ``c·|G| + g`` of the regular side belongs to filter c and element g.
+    back : bool
+        Whether the images of the filters are columns instead of rows.
+    """
+
+    matrices: Tensor
+    copies: int
+    back: bool = False
+
+    @property
+    def outputs(self) -> int:
+        """Number of rows."""
+        return self.matrices.shape[-1] if self.back else self.copies * len(self.matrices)
+
+    @property
+    def inputs(self) -> int:
+        """Number of columns."""
+        return self.copies * len(self.matrices) if self.back else self.matrices.shape[-1]
+
+    @property
+    def count(self) -> int:
+        """How many free numbers there are."""
+        return self.copies * self.matrices.shape[-1]
+
+    def expand(self, free: Tensor) -> Tensor:
+        """Return all images of the filters as matrices, shape ``(runs, outputs, inputs)``."""
+        filters = free.unflatten(-1, (self.copies, -1))
+        rows = torch.einsum("gij,rcj->rcgi", self.matrices.to(free), filters).flatten(1, 2)
+        return rows.mT if self.back else rows
+
+    def to(self, device: torch.device | str) -> Filters:
+        """Return the same with its matrices on a device."""
+        return replace(self, matrices=self.matrices.to(device))
+
+
+class Network:
+    """A batch of multilayer perceptrons ``x ↦ W_L σ(… σ(W_1 x + b_1) …) + b_L``, σ the leaky rectifier.
+
+    Free weights start as independent Gaussians of variance 2/inputs (1/inputs in the last layer), so that the entries
+    of tied and untied matrices start with the same law; first biases are Gaussian, to break the symmetry x ↦ −x
+    of the first layer's law, the others zero.
+
+    Parameters
+    ----------
+    ties
+        For each layer the ties of its matrix and of its bias.
+    runs
+        Number of networks.
+    rng
+        Source of the initial weights.
+    dtype
+        Type of the weights.
+
+    Attributes
+    ----------
+    parameters : list of Tensor
+        Free numbers, leaves of shape ``(runs, count)``, two per layer.
+    """
+
+    def __init__(
+        self,
+        ties: Sequence[tuple[Weights, Weights]],
+        runs: int,
+        rng: torch.Generator,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        self.ties, self.runs = list(ties), check_int("runs", runs)
+        check_instance("rng", rng, torch.Generator)
+        if not check_instance("dtype", dtype, torch.dtype).is_floating_point:
+            raise ValueError(f"dtype must be a real floating-point type, got {dtype}")
+        self.parameters: list[Tensor] = []
+        for place, (matrix, bias) in enumerate(self.ties):
+            gain = 1.0 if place == len(self.ties) - 1 else 2.0
+            how = {"generator": rng, "dtype": dtype, "device": rng.device}
+            weight = math.sqrt(gain / matrix.inputs) * torch.randn(runs, matrix.count, **how)
+            offset = 0.5 * torch.randn(runs, bias.count, **how) * (place == 0)
+            self.parameters += [weight.requires_grad_(True), offset.requires_grad_(True)]
+
+    @property
+    def inputs(self) -> int:
+        """Number of input coordinates."""
+        return self.ties[0][0].inputs
+
+    @property
+    def per_run(self) -> int:
+        """Number of free parameters of one network."""
+        return sum(p.shape[1] for p in self.parameters)
+
+    def layers(self) -> list[tuple[Tensor, Tensor]]:
+        """Return matrices and biases, shapes ``(runs, outputs, inputs)`` and ``(runs, outputs, 1)``, of each layer."""
+        free = iter(self.parameters)
+        return [(matrix.expand(next(free)), bias.expand(next(free))) for matrix, bias in self.ties]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return the outputs for inputs of shape ``(runs, n, inputs)``, shape ``(runs, n, outputs)``."""
+        return _perceptron(self.layers(), x)
+
+    def with_parameters(self, parameters: Sequence[Tensor]) -> Network:
+        """Return the same network with other parameters, for averages and for derivatives."""
+        other = object.__new__(Network)
+        other.ties, other.runs, other.parameters = self.ties, self.runs, list(parameters)
+        return other
+
+    def to(self, device: torch.device | str) -> Network:
+        """Return the same network on a device; its parameters are leaves again."""
+        moved = self.with_parameters([p.detach().to(device).requires_grad_(True) for p in self.parameters])
+        moved.ties = [(matrix.to(device), bias.to(device)) for matrix, bias in self.ties]
+        return moved
+
+
+class Stack:
+    """Several batches of networks of one shape, evaluated as one batch: ties differ, matrices do not.
+
+    Attributes
+    ----------
+    networks : list of Network
+        The batches, in their order along the leading axis.
+    """
+
+    def __init__(self, networks: Sequence[Network]) -> None:
+        self.networks = list(networks)
+
+    @property
+    def parameters(self) -> list[Tensor]:
+        """Free numbers of all networks that have any."""
+        return [p for network in self.networks for p in network.parameters if p.numel()]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return the outputs for inputs of shape ``(runs, n, inputs)``, runs counted through all networks."""
+        every = zip(*[network.layers() for network in self.networks], strict=True)
+        return _perceptron([tuple(map(torch.cat, zip(*place, strict=True))) for place in every], x)
+
+
+def _perceptron(layers: Sequence[tuple[Tensor, ...]], x: Tensor) -> Tensor:
+    for place, (matrix, bias) in enumerate(layers):
+        x = torch.baddbmm(bias.mT, x, matrix.mT)
+        if place < len(layers) - 1:
+            x = leaky_relu(x, _SLOPE)
+    return x

@@ -1,0 +1,241 @@
+"""What the page *Structure-preserving GANs* defines: other seeds, other groups, and controls that fail."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy.optimize import linprog
+from torch import nn
+
+from lib.gans.mixtures import gaussian_mixture
+from lib.gans.objectives import gradient_penalty, objective
+from lib.gans.plane_games import Pairing, Settings, play
+from lib.gans.plane_players import group_matrices, noise_representation
+from lib.symmetry.actions import natural, planar
+from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
+from lib.symmetry.haar import projection
+from lib.symmetry.own_groups import named
+from lib.symmetry.representations import Hom
+from lib.transport.discrete_divergences import FAMILIES, divergence, invariant_divergence
+from lib.transport.quotient import isometry_defect
+from lib.transport.two_sample import outside_interval
+from tests.chapters import load
+
+ACTIONS = {"C3": planar(Cyclic(3)), "D4": planar(Dihedral(4)), "permutations": natural(Symmetric(3))}
+
+
+@pytest.fixture(scope="module")
+def page() -> SimpleNamespace:
+    return load("structure_preserving_gans", seed=11, seeds=5)
+
+
+@pytest.fixture(scope="module")
+def contest(page: SimpleNamespace) -> tuple[dict, pd.DataFrame]:
+    short = load("structure_preserving_gans", seed=12, seeds=5)
+    vars(short)["contest"].__globals__["width"] = 32
+    kinds = [("plain", "plain"), ("plain", "averaged"), ("incomplete", "averaged"), ("equivariant", "plain")]
+    pairings = [Pairing(*kind) for kind in (*kinds, ("equivariant", "averaged"))]
+    return short.contest(gaussian_mixture(), pairings, (50,), 300)
+
+
+# --- the game by hand ---
+
+
+def test_the_objective_and_its_penalty_are_those_of_the_library(page: SimpleNamespace) -> None:
+    g = torch.Generator().manual_seed(3)
+    real, fake = torch.randn(2, 40, generator=g)
+    assert page.H(real, fake) == pytest.approx(float(objective("alpha").value(real, fake)), rel=1e-6)
+    t = torch.linspace(-3, 3, 61, dtype=torch.float64)
+    ratios = torch.linspace(0, 6, 6001, dtype=torch.float64)
+    supremum = (t[:, None] * ratios - (ratios**2 - 1) / 2).amax(1)
+    assert torch.allclose(page.conjugate(t), supremum, atol=1e-6)
+    torch.manual_seed(0)
+    D = page.perceptron(2, 8, 8, 1)
+    x, y = torch.randn(2, 30, 2, generator=g)
+    ours = page.steepness(D, x, y, torch.Generator().manual_seed(5))
+    theirs = gradient_penalty(lambda z: D(z)[..., 0], x, y, "one_sided", torch.Generator().manual_seed(5))
+    assert float(ours.detach()) == pytest.approx(float(theirs.detach()), rel=1e-5)
+
+
+def test_playing_moves_the_points_to_the_data(page: SimpleNamespace) -> None:
+    torch.manual_seed(1)
+    g = torch.Generator().manual_seed(1)
+    data = gaussian_mixture().sample((100,), g)
+    G = page.perceptron(4, 16, 16, 2)
+    z = torch.randn(200, 4, generator=g)
+    before = G(z).detach().norm(dim=-1).mean()
+    judge = page.perceptron(2, 16, 16, 1)
+    page.play(G, judge, lambda: data[:50], lambda: torch.randn(50, 4, generator=g), 100, g)
+    after = G(z).detach().norm(dim=-1).mean()
+    assert abs(after - 3) < abs(before - 3)
+
+
+@pytest.mark.parametrize("name", ["C2", "C3", "C8", "D2", "D4"])
+def test_tied_layers_are_all_equivariant_layers(page: SimpleNamespace, name: str) -> None:
+    group = named(name)
+    plane, noise, hidden = planar(group), noise_representation(group, 2), noise_representation(group, 3)
+    M, Z, F = (group_matrices(r).float() for r in (plane, noise, hidden))
+    torch.manual_seed(2)
+    G = nn.Sequential(page.Tied(Z, 3), nn.LeakyReLU(0.1), page.Tied(F, 3), nn.LeakyReLU(0.1), page.Back(M, 3))
+    D = page.Averaged(page.perceptron(2, 8, 1), M)
+    z, x = torch.randn(20, Z.shape[-1]), torch.randn(20, 2)
+    with torch.no_grad():
+        for a, b in zip(Z, M):
+            assert torch.allclose(G(z @ a.mT), G(z) @ b.mT, atol=1e-5)
+            assert torch.allclose(D(x @ b.mT), D(x), atol=1e-5)
+        assert not torch.allclose(D.D(x @ M[-1].mT), D.D(x), atol=1e-3)
+    assert G[0].w.numel() == projection(Hom(noise, hidden)).rank
+    assert G[4].w.numel() == projection(Hom(hidden, plane)).rank
+
+
+# --- G1 and the exact half of G3 ---
+
+
+def test_both_suprema_agree(page: SimpleNamespace) -> None:
+    for invariant in (True, False):
+        sides = page.compare(ACTIONS, [21, 22], invariant=invariant)
+        assert set(sides.index.get_level_values("family")) == set(FAMILIES)
+        assert len(sides) == 2 * len(ACTIONS) * len(FAMILIES)
+        assert float(sides.min().min()) > 0.005
+        assert float(page.gap(sides).max()) <= 1e-6
+
+
+@pytest.mark.parametrize("how", ["stretched", "sheared"])
+def test_broken_symmetry_separates_them(page: SimpleNamespace, how: str) -> None:
+    for invariant in (True, False):
+        sides = page.compare(ACTIONS, [21, 22], how, invariant)
+        assert float(page.gap(sides).min()) > 1e-4
+        assert bool((sides["invariant"] < sides["all"]).all())
+    space = page.orbits(ACTIONS["D4"], np.random.default_rng(0), how)
+    assert space.isometry_defect() > 0.1
+    bent = page.sheared(ACTIONS["D4"], 0.8)
+    assert isometry_defect(bent.matrix(bent.group.elements())) > 0.1
+    assert isometry_defect(page.sheared(ACTIONS["D4"], 0.0).matrix(bent.group.elements())) < 1e-12
+
+
+def test_the_program_by_hand(page: SimpleNamespace) -> None:
+    rng = np.random.default_rng(5)
+    space = page.orbits(ACTIONS["C3"], rng)
+    q, p = rng.dirichlet(np.ones(space.size), 2)  # not invariant
+    d, labels = space.distances.numpy(), space.labels.numpy()
+    laws = torch.from_numpy(q), torch.from_numpy(p)
+    assert page.supremum(q, p, d, np.arange(space.size)) == pytest.approx(float(divergence("w1", space, *laws)))
+    assert page.supremum(q, p, d, labels) == pytest.approx(float(invariant_divergence("w1", space, *laws)))
+    n = space.size  # the dual of the first: transport
+    rows = np.kron(np.eye(n), np.ones(n)), np.kron(np.ones(n), np.eye(n))
+    cost = linprog(d.ravel(), A_eq=np.vstack(rows), b_eq=np.r_[q, p]).fun
+    assert page.supremum(q, p, d, np.arange(n)) == pytest.approx(cost)
+
+
+def test_one_sector_looks_perfect_to_invariant_discriminators(page: SimpleNamespace) -> None:
+    for number, action in enumerate(ACTIONS.values()):
+        space = page.orbits(action, np.random.default_rng(number))
+        P, Q = page.one_sector(space, np.random.default_rng(number))
+        assert sorted(space.labels[P > 0].tolist()) == list(range(space.orbits))
+        assert torch.allclose(Q, space.symmetrise_law(Q))
+        for family in FAMILIES:
+            everything, invariant = page.both_sides(family, space, Q, P)
+            assert max(everything, invariant) < 1e-7
+            assert float(divergence(family, space, Q, P, 0.5, 0.7)) > 0.05
+
+
+def test_a_shear_loses_gracefully(page: SimpleNamespace) -> None:
+    for action in (ACTIONS["C3"], ACTIONS["D4"]):
+        whole, some, much = (np.array(page.ratios(action, t, 4)) for t in (0.0, 0.1, 1.6))
+        assert whole == pytest.approx(1, abs=1e-6)
+        assert (some[:-1] < 1 - 1e-6).all()
+        assert (much[:-1] < some[:-1]).all()
+        assert some[0] >= some[-1] - 1e-9
+        assert much[0] >= much[-1] - 1e-9
+
+
+def test_gaps_are_relative_and_absolute_at_zero(page: SimpleNamespace) -> None:
+    sides = pd.DataFrame({"all": [2.0, 1e-9, 0.0, 1e-3], "invariant": [1.0, 0.0, 0.0, 0.0]})
+    assert page.gap(sides).tolist() == [0.5, 1e-9, 0.0, 1.0]
+
+
+# --- trained players: G2, G3, G4 ---
+
+
+def test_only_equivariant_generators_make_invariant_laws(page: SimpleNamespace, contest: tuple) -> None:
+    for trained in (False, True):
+        good = page.test_of_law(contest[0]["equivariant/averaged"], trained, 3)
+        bad = page.test_of_law(contest[0]["incomplete/averaged"], trained, 3)
+        assert float(good[0].max()) < 1e-5
+        assert float(bad[0].min()) > 0.1
+        assert outside_interval(int((good[1] <= 0.05).sum()), 5, coverage=0.999) == 0
+        assert int((bad[1] <= 0.05).sum()) == 5
+
+
+def test_plain_generators_collapse_under_invariant_discriminators(page: SimpleNamespace, contest: tuple) -> None:
+    fallen = page.collapsed(contest[1], 4).groupby("players").mean()
+    assert fallen["plain/averaged"] >= 0.8
+    assert fallen["incomplete/averaged"] >= 0.8
+    assert fallen[["plain/plain", "equivariant/plain", "equivariant/averaged"]].max() == 0
+
+
+def test_weak_links_hurt(page: SimpleNamespace, contest: tuple) -> None:
+    found = page.gaps(contest[1], "w1")
+    assert found.shape == (4, 3)
+    for weak in ("plain/plain", "plain/averaged", "incomplete/averaged"):
+        assert found.loc[(weak, 50), "low"] > 0
+    assert abs(found.loc[("equivariant/plain", 50), "gap"]) < 0.2
+
+
+def test_no_gain_where_the_law_has_no_symmetry(page: SimpleNamespace) -> None:
+    vars(page)["contest"].__globals__["width"] = 24
+    unfair = gaussian_mixture(weights=(0.7, 0.15, 0.15), group=Cyclic(3))
+    pairings = [Pairing("plain", "plain"), Pairing("equivariant", "averaged")]
+    _, scores = page.contest(unfair, pairings, (50,), 300)
+    assert page.gaps(scores, "w1")["high"].max() < 0
+
+
+def test_intervals_are_paired(page: SimpleNamespace) -> None:
+    weak, strong = np.array([3.0, 5.0, 8.0]), np.array([1.0, 2.0, 3.0])
+    found = page.paired(weak, strong)
+    half = 4.302652729749 * np.std([2, 3, 5], ddof=1) / math.sqrt(3)
+    assert found == pytest.approx({"gap": 10 / 3, "low": 10 / 3 - half, "high": 10 / 3 + half})
+    lost = page.paired([1.0, math.nan], [0.0, 0.0])
+    assert (lost["low"], lost["high"]) == (-math.inf, math.inf)
+
+
+@pytest.mark.parametrize("group", [Cyclic(3), Dihedral(4)], ids=str)
+def test_an_equivariant_generator_hears_only_the_symmetrised_score(page: SimpleNamespace, group: Cyclic) -> None:
+    width = 2 * group.order
+    how = Settings(seeds=2, samples=(50,), iterations=3, generator_width=width, discriminator_width=width)
+    pairings = [Pairing(kind, "plain") for kind in ("equivariant", "incomplete", "plain")]
+    right, *wrong = play(how, pairings, gaussian_mixture(group=group))
+    assert float(page.difference(right).max()) < 1e-10
+    assert float(page.difference(right, closed=False).min()) > 1e-3
+    assert min(float(page.difference(game).min()) for game in wrong) > 1e-3
+
+
+# --- exercises and parameters ---
+
+
+def test_exercises(page: SimpleNamespace) -> None:
+    for ratio in (1.5, 3.0):
+        single, average = page.narrow_gain(ratio)
+        assert single == pytest.approx(average)
+        assert single == pytest.approx((ratio - 1) / 2, rel=1e-3)  # along an axis
+    assert page.rejected(4, 8) == 20
+    crooked = page.orbits(ACTIONS["C3"], np.random.default_rng(2), "sheared")
+    assert page.repaired(crooked).isometry_defect() < 1e-12
+    assert crooked.isometry_defect() > 0.1
+    space = page.orbits(ACTIONS["D4"], np.random.default_rng(3))
+    for s in range(5):
+        q = torch.from_numpy(np.random.default_rng(s).dirichlet(np.ones(space.size)))
+        low, reached, high = page.price(space, q)
+        assert 0 < low <= reached <= high + 1e-9
+    assert max(page.price(space, space.symmetrise_law(q))) < 1e-9
+
+
+def test_parameters_are_checked() -> None:
+    for change in ({"group": "S4"}, {"seeds": 2}, {"few": 5000}, {"steps": 10}, {"device": "abacus"}):
+        with pytest.raises(ValueError, match=next(iter(change))):
+            load("structure_preserving_gans", **change)
