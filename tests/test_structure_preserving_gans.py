@@ -118,6 +118,14 @@ def test_broken_symmetry_separates_them(page: SimpleNamespace, how: str) -> None
     assert isometry_defect(page.sheared(ACTIONS["D4"], 0.0).matrix(bent.group.elements())) < 1e-12
 
 
+def test_what_stays_isometric_is_no_control(page: SimpleNamespace) -> None:
+    half_turn, mirrors = planar(Cyclic(2)), planar(Dihedral(2))
+    assert page.compare({"C2": half_turn}, [3], "sheared").empty  # −1 commutes with every matrix
+    assert page.compare({"C2": half_turn}, [3], "stretched").empty
+    assert page.compare({"D2": mirrors}, [3], "stretched").empty
+    assert float(page.gap(page.compare({"D2": mirrors}, [3], "sheared")).min()) > 1e-4
+
+
 def test_the_program_by_hand(page: SimpleNamespace) -> None:
     rng = np.random.default_rng(5)
     space = page.orbits(ACTIONS["C3"], rng)
