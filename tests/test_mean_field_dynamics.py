@@ -370,6 +370,6 @@ def test_one_unit_out_of_place(page: SimpleNamespace) -> None:
 
 
 def test_bad_parameters() -> None:
-    for name, value, message in (("group", "E8", "group must be one of"), ("seeds", 2, "seeds must be between 4")):
+    for name, value, message in (("group", "E8", "group must be one of"), ("seeds", 2, "seeds must be between 8")):
         with pytest.raises(ValueError, match=message):
             load("mean_field_dynamics", **{name: value})
