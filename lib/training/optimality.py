@@ -27,7 +27,6 @@ from torch import Tensor
 from lib.checks import check_callable, check_float, check_instance, check_int, check_signs, check_tensor
 from lib.symmetry.fourier import GroupFourier, spectrum
 from lib.symmetry.groups import FiniteGroup
-from lib.training.margins import max_margin
 
 
 @dataclass(frozen=True)
@@ -235,29 +234,6 @@ def separation(norm: Norm, other: Norm, beta: Tensor) -> float:
     if norm.basis is other.basis:
         return _sine(norm.target(beta), other.target(beta))
     return _sine(other.image(norm.slope(beta), beta), other.target(beta))
-
-
-def random_feasible(features: Tensor, labels: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """Return random predictors with smallest margin one, shape ``(count, d)``.
-
-    They lie on random rays from the max-margin direction, at a uniform fraction of the way to where a point is no
-    longer separated (at most as far as the direction is long).
-
-    Raises
-    ------
-    NotSeparable
-        There are none.
-    """
-    check_instance("generator", generator, torch.Generator)
-    center = max_margin(features, labels).direction
-    points = (features * labels[:, None]).double()
-    how = {"generator": generator, "dtype": torch.float64, "device": generator.device}
-    rays = torch.randn(check_int("count", count), len(center), **how).to(points)
-    rays = rays / rays.norm(dim=-1, keepdim=True)
-    reach = 1 / (-(rays @ points.mT) / (points @ center)).amax(-1).clamp(min=1.0)
-    share = torch.rand(count, **how).to(points)
-    beta = center + (share * reach)[:, None] * rays
-    return beta / (beta @ points.mT).amin(-1, keepdim=True)
 
 
 def _points(norm: Norm, beta: Tensor, features: Tensor, labels: Tensor) -> Tensor:
