@@ -616,10 +616,10 @@ def test_effective_sizes_obey_no_principle(page: SimpleNamespace) -> None:
 
 
 def test_an_interleaved_list_is_nearly_the_group(page: SimpleNamespace) -> None:
-    numbers = [61000, 61001, 61002, 61003]
+    numbers = list(range(61000, 61012))
     z = torch.stack([page.random_points(16, 4, s) for s in numbers])
     near, far = (page.mean_rank(8, order(8), z, numbers) for order in (page.interleaved, page.listed))
-    assert 1 < near < far < 16
+    assert 1 < near < 0.9 * far < 16
 
 
 def test_a_bias_term_breaks_homogeneity(page: SimpleNamespace) -> None:
