@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import pkgutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -163,23 +163,17 @@ def evaluate(
 
 def settle(
     claim_id: str,
-    measured: Mapping[str, Any] | None = None,
-    control: Mapping[str, Any] | None = None,
     *,
-    of: Any = None,
+    of: Any,
     seeds: int | Iterable[int] | None = None,
-    function: Callable[..., Any] | str | None = None,
-    seconds: float | None = None,
-    device: Any = None,
-    dtype: Any = None,
-    test: str | None = None,
     claims: Mapping[str, Claim] | None = None,
     **checks: tuple[Any, Any],
 ) -> None:
     """Show whether a claim holds: in a notebook, display a panel and store the record.
 
     A claim that does not hold shows a red panel, is recorded as such, and the notebook goes on: breaking claims is what
-    a reader is invited to do, and a sweep maps where they hold.
+    a reader is invited to do, and a sweep maps where they hold. How long the cells since the claim before took is
+    measured; the test stands in the register.
 
     Parameters
     ----------
@@ -188,10 +182,7 @@ def settle(
     **checks
         For every check of the claim a pair: the measured values, and those of the broken control.
     of, seeds
-        As in :func:`evaluate`. How long the cells since the claim before took is measured; the test stands in the
-        register.
-    measured, control, function, seconds, device, dtype, test
-        The form of the first edition, for the chapters that still have it: all checks of one side in a mapping.
+        As in :func:`evaluate`.
     claims
         The register; by default the book's.
 
@@ -210,24 +201,8 @@ def settle(
     for name, pair in checks.items():
         if not isinstance(pair, tuple) or len(pair) != 2:
             raise ValueError(f"{name} must be a pair (measured, control), got {type(pair).__name__}")
-    if measured is None and control is None:
-        measured = {name: pair[0] for name, pair in checks.items()}
-        control = {name: pair[1] for name, pair in checks.items()}
-    elif checks:
-        raise ValueError(f"claim {claim_id}: give {sorted(checks)} in measured and control, or all checks as pairs")
-    evidence = evaluate(
-        claim_id,
-        measured,
-        control,
-        of=function if of is None else of,
-        seeds=seeds,
-        seconds=since if seconds is None else seconds,
-        device=device,
-        dtype=dtype,
-        claims=claims,
-    )
-    if test not in (None, evidence.claim.test):
-        raise ValueError(f"test of claim {claim_id} must be the register's {evidence.claim.test!r}, got {test!r}")
+    measured, control = ({name: pair[side] for name, pair in checks.items()} for side in (0, 1))
+    evidence = evaluate(claim_id, measured, control, of=of, seeds=seeds, seconds=since, claims=claims)
     if not evidence.holds and is_strict():
         raise ClaimFailed(f"{evidence.text()}\n{evidence.report()}")
     show({"text/plain": evidence.text(), "text/html": evidence.html(), MIME_TYPE: evidence.record()})
