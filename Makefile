@@ -51,7 +51,7 @@ book: $(STAMP)  ## build the book as HTML, warnings being errors
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	@for room in symmetry transport training images gans sweep page experiments; do \
+	@for room in symmetry transport training images gans sweep page; do \
 	  [ ! -d lib/$$room ] || echo "lib/$$room: $$(cat lib/$$room/*.py | wc -l) lines"; done
 	@echo "lib: $$(find lib -name '*.py' -exec cat {} + | wc -l) lines"
 

@@ -28,7 +28,8 @@ from lib.training.discovery import (
     pull,
     train_inside,
 )
-from lib.training.mean_field import Layer, intrinsic_derivative
+from lib.training.mean_field import intrinsic_derivative
+from lib.training.units import Layer
 
 ACTIONS = [natural(Symmetric(2)), natural(Symmetric(3)), pixels(Dihedral(4), 2), regular(Cyclic(4)), planar(Cyclic(4))]
 ZERO = torch.zeros(2, 0, 4, dtype=torch.float64)

@@ -14,7 +14,9 @@ from torch import Tensor
 
 from lib.gans.mixtures import Mixture, gaussian_mixture
 from lib.gans.objectives import NAMES, gaussian_kernel, mmd_loss, objective
+from lib.gans.plane_players import group_matrices
 from lib.symmetry.groups import Dihedral
+from lib.symmetry.own_groups import named
 from tests.chapters import load
 
 LEVELS = (torch.arange(300_000, dtype=torch.float64) + 0.5) / 300_000
@@ -149,7 +151,7 @@ def test_controls_miss_and_could_have_hit(page: SimpleNamespace) -> None:
 
 def test_symmetric_players_train(page: SimpleNamespace) -> None:
     space = vars(page)["played"].__globals__
-    space |= {"width": 16, "steps": 80}
+    space |= {"width": 16, "rate": 8e-3, "steps": 80}
     law = gaussian_mixture(group=Dihedral(2))
     times, frames = page.played(law, "relativistic")
     misled = page.played(Mixture(group=Dihedral(2), radius=9.0), "relativistic")[1]
@@ -181,3 +183,11 @@ def test_parameters_are_checked() -> None:
     for change in ({"group": "S4"}, {"seeds": 1}, {"steps": 10}, {"device": "abacus"}):
         with pytest.raises(ValueError, match=next(iter(change))):
             load("gans_and_objectives", **change)
+
+
+@pytest.mark.parametrize("name", ["C2", "C3", "D2", "D4"])
+def test_an_invariant_function_is_flat_at_the_origin(page: SimpleNamespace, name: str) -> None:
+    turns = group_matrices(gaussian_mixture(group=named(name)).representation).double()
+    slope = torch.tensor([0.3, -2.0], dtype=torch.float64)
+    assert float(page.slope_at_origin(lambda x: torch.sinh(x @ slope), turns).abs().max()) < 1e-12
+    assert page.slope_at_origin(lambda x: torch.sinh(x @ slope), turns[:1]).tolist() == pytest.approx([0.3, -2.0])

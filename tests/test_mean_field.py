@@ -12,16 +12,14 @@ from lib.symmetry.actions import natural, pixels, planar, regular, trivial
 from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
 from lib.symmetry.representations import Hom, MatrixRepresentation, TensorProduct
 from lib.training.mean_field import (
-    ACTIVATIONS,
     SCHEMES,
-    Layer,
-    Unit,
     intrinsic_derivative,
     project,
     risk,
     symmetrise,
 )
 from lib.training.mean_field_descent import TRAININGS, Descent, FixedData, TeacherData, train
+from lib.training.units import ACTIVATIONS, Layer, Unit
 
 SWAP = natural(Symmetric(2))
 SIGN = MatrixRepresentation(Cyclic(2), 1, lambda g: (1.0 - 2.0 * g.double())[..., None], "sign")

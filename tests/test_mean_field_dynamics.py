@@ -20,8 +20,9 @@ from lib.sweep.worker import read_results
 from lib.symmetry.actions import sign
 from lib.symmetry.groups import Symmetric
 from lib.training.finite_volumes import flow
-from lib.training.mean_field import Layer, intrinsic_derivative, project, symmetrise
+from lib.training.mean_field import intrinsic_derivative, project, symmetrise
 from lib.training.mean_field_descent import Descent, FixedData, train
+from lib.training.units import Layer
 from lib.transport.particle_distances import projection_rmd2, rmd2, squared_w2
 from tests.chapters import load
 

@@ -15,7 +15,8 @@ from torch import Tensor
 from lib.symmetry.actions import natural, regular
 from lib.symmetry.groups import Alternating, Cyclic, Dihedral, Symmetric
 from lib.symmetry.own_groups import named
-from lib.training.mean_field import Layer, project, risk, symmetrise
+from lib.training.mean_field import project, risk, symmetrise
+from lib.training.units import Layer
 from tests.chapters import load
 
 UNITS = range(6)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lib.symmetry.actions import natural
 from lib.symmetry.groups import Symmetric
-from lib.training.mean_field import Layer
+from lib.training.units import Layer
 from lib.transport.particle_distances import projection_rmd2, rmd2, squared_w2
 
 

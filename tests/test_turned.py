@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lib.gans.training import move_images
+from lib.gans.image_games import move_images
 from lib.images import datasets
 from lib.images.metrics import frechet_distance, score_images
 from lib.images.turned import judge_of, turned_images

@@ -34,7 +34,6 @@ from lib.gans.planar_convolution import (
     act_on_images,
     downsample,
     group_pool,
-    spectrally_normalised,
     steerable_basis,
     upsample,
 )
@@ -144,9 +143,6 @@ class Discriminator(nn.Module):
     ----------
     size, colours, classes, channels, group, rng
         As for :class:`Generator`; group ``"none"`` is the plain discriminator.
-    spectral
-        Whether every layer is spectrally normalised. While training, each call then refines the estimated norms, so
-        that two calls differ a little; in evaluation mode they do not.
     """
 
     def __init__(
@@ -157,7 +153,6 @@ class Discriminator(nn.Module):
         classes: int = 10,
         channels: int = 64,
         group: str = "p4",
-        spectral: bool = False,
         rng: torch.Generator,
     ) -> None:
         width, _, halvings = _check_sizes(size, colours, classes, channels, group)
@@ -169,9 +164,6 @@ class Discriminator(nn.Module):
             self.score = nn.Linear(width, 1)
             self.embedding = nn.Embedding(classes, width)
             nn.init.normal_(self.embedding.weight, std=width**-0.5)
-            layers = [m for m in self.modules() if isinstance(m, (nn.Conv2d, nn.Linear, nn.Embedding))]
-            for layer in layers if spectral else ():
-                spectrally_normalised(layer)
 
     def forward(self, images: Tensor, labels: Tensor) -> Tensor:
         """Return one score per image, shape ``(n,)``."""

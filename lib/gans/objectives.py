@@ -234,6 +234,7 @@ def gradient_penalty(
         Points that are no tensors, not finite or of different shapes; an unknown kind.
     """
     check_callable("discriminator", discriminator)
+    check_tensor("fake", fake, inexact=True)
     points = _penalty_points(real, fake, kind, generator, event_dims)
     return _slope_penalty(discriminator(points), points, kind, event_dims)
 
@@ -246,7 +247,6 @@ def _penalty_points(
     check_tensor("real", real, (None,) * (check_int("event_dims", event_dims) + 1), inexact=True, real=True)
     points = real.detach()
     if kind != "real":
-        check_tensor("fake", fake, inexact=True)
         if real.shape != fake.shape:
             raise ValueError(f"real and fake must have one shape, got {tuple(real.shape)} and {tuple(fake.shape)}")
         shape = real.shape[: real.ndim - event_dims] + (1,) * event_dims

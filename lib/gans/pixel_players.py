@@ -1,4 +1,4 @@
-"""Players of games on small images: how a group moves the pixels, and multilayer perceptrons that know it.
+"""Players of games on small images: multilayer perceptrons that know how a group moves the pixels.
 
 Images are rows of p values in [−1, 1]; independent runs are a leading axis of images and weights.
 
@@ -10,100 +10,22 @@ as many parameters as g₀ and γ₀. (Birrell, Katsoulakis, Rey-Bellet, Zhu 202
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import pairwise
 
 import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from lib.checks import check_choice, check_instance, check_int, check_tensor
+from lib.checks import check_choice, check_instance, check_int
 from lib.gans.layers import Free, Network, Weights
 from lib.gans.plane_players import multiple
+from lib.images.turns import Turns
 from lib.symmetry.actions import pixels, regular, trivial
-from lib.symmetry.groups import Cyclic, Dihedral, FiniteGroup
+from lib.symmetry.groups import FiniteGroup
 from lib.symmetry.representations import Representation
-from lib.training.ensembles import rotate_images
 
 GENERATORS = ("plain", "equivariant", "incomplete")
 DISCRIMINATORS = ("plain", "invariant")
-GROUPS = (Cyclic(4), Dihedral(4), Cyclic(8))
-
-
-@dataclass(frozen=True)
-class Turns:
-    """A group that moves square images, given as rows of ``channels · size²`` values in [−1, 1], channel by channel.
-
-    ``Cyclic(4)`` and ``Dihedral(4)`` permute pixels and are exact. ``Cyclic(8)`` turns by 45° with linear interpolation
-    (−1 outside) and by quarter turns exactly; it is not quite a group, see :meth:`defect`. Element k of ``Cyclic(8)``
-    turns by k · 45°; the others are numbered as in :mod:`lib.symmetry.groups`.
-
-    Attributes
-    ----------
-    group : FiniteGroup
-        One of ``GROUPS``.
-    size, channels : int
-        Side in pixels, and number of colours.
-    """
-
-    group: FiniteGroup
-    size: int = 8
-    channels: int = 1
-
-    def __post_init__(self) -> None:
-        check_choice("group", self.group, GROUPS)
-        check_int("size", self.size, minimum=2, maximum=64)
-        check_int("channels", self.channels, maximum=16)
-
-    @property
-    def dim(self) -> int:
-        """Number p of values of an image."""
-        return self.channels * self.size**2
-
-    @cached_property
-    def sources(self) -> Tensor:
-        """Where the value of each pixel comes from, for all exact elements: ``(R_g x)[i] = x[sources[g, i]]``."""
-        exact = Cyclic(4) if self.group == Cyclic(8) else self.group
-        one = pixels(exact, self.size).permutation(exact.inverse(exact.elements()))
-        return torch.cat([one + c * self.size**2 for c in range(self.channels)], dim=-1)
-
-    @cached_property
-    def between(self) -> Tensor | None:
-        """The matrix of the turn by 45° on one channel, shape ``(size², size²)``; ``None`` for the exact groups."""
-        if self.group != Cyclic(8):
-            return None
-        basis = torch.eye(self.size**2, dtype=torch.float64, device="cpu").unflatten(-1, (self.size, self.size))
-        return rotate_images(basis, 8)[1].flatten(-2).mT.contiguous()
-
-    def all(self, images: Tensor) -> Tensor:
-        """Return every image moved by every element, shape ``(..., |G|, p)`` from ``(..., p)``."""
-        parts = self._fine(images)[..., None, :]
-        sources = self.sources.to(images.device).expand(*parts.shape[:-2], -1, -1)
-        moved = parts.expand(sources.shape).gather(-1, sources)  # faster than index_select
-        return moved.transpose(-3, -2).flatten(-3, -2)  # from (..., fine, exact, p)
-
-    def each(self, images: Tensor, which: Tensor) -> Tensor:
-        """Return every image moved by an element of its own, given by its number; shape ``(..., p)``."""
-        parts = self._fine(images)
-        fine = parts.shape[-2]
-        chosen = parts.take_along_dim((which % fine)[..., None, None], dim=-2)[..., 0, :] if fine > 1 else images
-        return chosen.gather(-1, self.sources.to(images.device)[which // fine])
-
-    def defect(self, images: Tensor) -> float:
-        """Return ``max_{g,h} ‖R_g R_h x − R_gh x‖ / ‖x‖``, norms over all images: 0 for a group action."""
-        check_tensor("images", images, (None, self.dim), inexact=True)
-        twice = self.all(self.all(images)).transpose(-3, -2)  # R_g R_h x at [g, h]
-        once = self.all(images)[..., self.group.cayley_table(), :]
-        gaps = (twice - once).square().sum(-1).flatten(0, -3).sum(0)
-        return float((gaps.max() / images.square().sum()).sqrt())
-
-    def _fine(self, images: Tensor) -> Tensor:
-        """Return the images turned by the elements below a quarter turn, shape ``(..., 1 or 2, p)``."""
-        if self.between is None:
-            return images[..., None, :]
-        square = (images + 1).unflatten(-1, (self.channels, self.size**2))
-        turned = (square @ self.between.mT.to(images)).flatten(-2) - 1
-        return torch.stack([images, turned], dim=-2)
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,7 +21,6 @@ from functools import lru_cache
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.nn.utils.parametrizations import spectral_norm
 from torch.nn.utils.parametrize import register_parametrization
 
 from lib.checks import check_choice, check_instance, check_int, check_tensor
@@ -249,11 +248,10 @@ class PlanarBatchNorm(nn.Module):
         return (out * (1 + gain) + shift).view_as(features)
 
 
-def group_pool(features: Tensor, group: str, how: str = "mean") -> Tensor:
-    """Return the mean or maximum over the group, ``(n, channels · |H|, h, w)`` ↦ ``(n, channels, h, w)``."""
+def group_pool(features: Tensor, group: str) -> Tensor:
+    """Return the mean over the group, ``(n, channels · |H|, h, w)`` ↦ ``(n, channels, h, w)``."""
     order = GROUPS[check_choice("group", group, GROUPS)].order
-    values = _check_maps(features, order).unflatten(1, (-1, order))
-    return values.mean(2) if check_choice("how", how, ("mean", "max")) == "mean" else values.amax(2)
+    return _check_maps(features, order).unflatten(1, (-1, order)).mean(2)
 
 
 def upsample(features: Tensor) -> Tensor:
@@ -270,17 +268,6 @@ def downsample(features: Tensor) -> Tensor:
     if _check_maps(features).shape[-1] % 2 == 0:
         return functional.avg_pool2d(features, 2)
     return functional.avg_pool2d(features, 3, stride=2, padding=1, count_include_pad=False)
-
-
-def spectrally_normalised(layer: nn.Module) -> nn.Module:
-    r"""Return the layer with its weight divided by an estimate of the weight's largest singular value σ(W).
-
-    For :class:`PlanarConv2d` W is the *expanded* filter, a matrix of ``outputs · |H|`` rows. A convolution with k × k
-    filters is W after cutting the image into patches, which has norm at most k; so its operator norm is at most
-    k σ(W), here k. Dividing the *free* filter w by σ(w) would be no such bound: for p4 and p4m W stacks |H| copies of w
-    with their columns permuted, hence σ(w) ≤ σ(W) ≤ √|H| σ(w), and symmetric filters attain the right end.
-    """
-    return spectral_norm(check_instance("layer", layer, nn.Module))
 
 
 def _check_maps(features: Tensor, order: int = 1) -> Tensor:

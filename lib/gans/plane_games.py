@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 
 from lib.checks import check_choice, check_float, check_int
+from lib.gans.game import Hand, compete, follow
 from lib.gans.layers import Network, Stack
 from lib.gans.mixtures import Mixture, squash, unsquash
-from lib.gans.objectives import NAMES, Objective, objective
+from lib.gans.objectives import NAMES, objective
 from lib.gans.plane_players import (
     DISCRIMINATORS,
     GENERATORS,
@@ -246,11 +247,21 @@ def _play(
     optimisers = [torch.optim.Adam(player.parameters, rate, _BETAS, fused=True) for player, rate in rates]
     averages = Stack(mean)
     times = torch.linspace(0, settings.iterations, settings.frames, device="cpu").round().long().unique().tolist()
-    frames, finite = [averages(batches.picture)], torch.ones(len(batches.picture), dtype=torch.bool, device=device)
-    for step in range(1, settings.iterations + 1):
-        finite &= _iterate(g, d, score, rule, batches, optimisers, settings.steps)
-        torch._foreach_lerp_(averages.parameters, [p.detach() for p in g.parameters], 1 - settings.average)
-        frames += [averages(batches.picture)] * times.count(step)
+    frames = [averages(batches.picture)]
+
+    def deal(judging: bool) -> Hand:
+        noise = batches.draw() if judging else None
+        real = batches.real() if judging or rule.relative else None
+        noise = batches.draw() if noise is None else noise
+        return Hand(real, lambda: g(noise), lambda points: score(points)[..., 0])
+
+    def after(step: int) -> None:
+        follow(averages.parameters, g.parameters, settings.average)
+        frames.extend([averages(batches.picture)] * times.count(step + 1))
+
+    losses = compete(deal, rule, optimisers, settings.iterations, batches.penalty_rng, after, settings.steps)
+    finite = torch.isfinite(losses).flatten(0, 1).all(0)
+    frames += [frames[-1]] * (len(times) - len(frames))
     snapshots = torch.stack(frames).unflatten(1, (len(pairings), settings.runs))
     snapshots = unsquash(snapshots) if settings.squashed else snapshots
     broken = (~finite).unflatten(0, (len(pairings), settings.runs))
@@ -316,34 +327,3 @@ class Batches:
     def _noise(self, count: int) -> Tensor:
         noise = torch.randn(len(self.seen), count, self.noise, generator=self.rng, device="cpu")
         return noise.to(self.device).repeat(self.pairings, 1, 1)
-
-
-def _iterate(
-    g: Stack,
-    d: Stack,
-    score: Stack | Averaged,
-    rule: Objective,
-    batches: Batches,
-    optimisers: Sequence[torch.optim.Optimizer],
-    steps: int,
-) -> Tensor:
-    """Make one step of the game and return which losses are finite, shape ``(runs,)``."""
-
-    def scores(points: Tensor) -> Tensor:
-        return score(points)[..., 0]
-
-    for _ in range(steps):
-        with torch.no_grad():
-            fake = g(batches.draw())
-        judged = rule.discriminator_loss(scores, batches.real(), fake, batches.penalty_rng)
-        _step(judged, d.parameters, optimisers[1])
-    real = scores(batches.real()).detach() if rule.relative else None
-    made = rule.generator_loss(real, scores(g(batches.draw())))
-    _step(made, g.parameters, optimisers[0])
-    return torch.isfinite(judged.detach()) & torch.isfinite(made.detach())
-
-
-def _step(losses: Tensor, parameters: Sequence[Tensor], optimiser: torch.optim.Optimizer) -> None:
-    optimiser.zero_grad()
-    losses.sum().backward(inputs=parameters)
-    optimiser.step()

@@ -2,5 +2,6 @@
 
 ``bundled``, ``datasets``, ``histology``   digits that come with the book, sets to fetch, synthetic stained tissue
 ``sets``, ``turned``   images turned, mirrored and labelled; a share of a set, turned once and for all
+``turns``, ``laws``   a group that moves small images; laws of images to be learnt from a sample, and scores
 ``features``, ``metrics``   a classifier whose features know class and orientation, and scores from them
 """

@@ -126,6 +126,3 @@ def tissue_patches(size: int = 8, shrink: int = 1, blocks: int = 8, spacing: int
     train = chosen[square[:, None], square[None]]
     parts = [part[torch.randperm(len(part), generator=generator)] for part in (patches[train], patches[~train])]
     return Patches(*parts)
-
-
-# --- public sets -----------------------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ def turned_images(
         exactly C4-invariant law; ``"any"``, by any angle as in Birrell et al. (2022), a law that is C4-invariant and,
         but for interpolation, C8-invariant.
     share
-        Part of the training images that is drawn, in (0, 1].
+        Part of the training images that is drawn, in (0, 1]; at least one image per class.
     seed
         Of the draw, and of the angles.
 
@@ -48,8 +48,11 @@ def turned_images(
     check_choice("rotations", rotations, ROTATIONS)
     if not 0 < check_float("share", share) <= 1:
         raise ValueError(f"share must be in (0, 1], got {share}")
+    count, classes = round(share * len(train.images)), 1 if data == "histology" else int(train.classes.max()) + 1
+    if count < classes:
+        raise ValueError(f"share must leave one image per class, {classes} of {len(train.images)}, got {share}")
     rng = generator_of(seed, 10)
-    chosen = torch.randperm(len(train.images), generator=rng)[: max(1, round(share * len(train.images)))]
+    chosen = torch.randperm(len(train.images), generator=rng)[:count]
     parts = ((train.images[chosen], train.classes[chosen], rng), (held_out.images, held_out.classes, None))
     return tuple(
         (

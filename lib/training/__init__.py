@@ -4,5 +4,5 @@
 ``risks``, ``sampling_laws``, ``augmented_descent``   risks over a group, and descent on them
 ``gradient_flow``, ``log_loss_descent``, ``optimality``, ``margins``   where descent goes
 ``ensembles``, ``ensemble_metrics``   many members
-``mean_field``, ``mean_field_descent``, ``free_energy``, ``finite_volumes``, ``discovery``   many neurons
+``units``, ``mean_field``, ``mean_field_descent``, ``free_energy``, ``finite_volumes``, ``discovery``   many neurons
 """

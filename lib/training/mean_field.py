@@ -9,237 +9,14 @@ networks.
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
-from lib.checks import check_callable, check_choice, check_instance, check_probabilities, check_tensor
-from lib.symmetry.groups import FiniteGroup
-from lib.symmetry.representations import Hom, Representation
+from lib.checks import check_choice, check_instance, check_probabilities, check_tensor
+from lib.symmetry.representations import Representation
+from lib.training.units import Pull, Unit, check_action, check_dtypes
 
 SCHEMES = ("vanilla", "DA", "FA", "EA")
-_TOLERANCE = 1e-9
-_PROBES = 64
-Pull = Callable[[Tensor], Tensor]
-
-
-class Unit:
-    """A unit σ_* : X × Z → Y, jointly equivariant for three orthogonal representations of one finite group.
-
-    Parameters
-    ----------
-    function
-        ``function(x, z)`` returns σ_*(x, z), shape ``(..., dim Y)``, for x of shape ``(..., dim X)`` and z of shape
-        ``(..., dim Z)``; batch axes broadcast. Differentiable in z.
-    inputs, outputs, parameters
-        How the group acts on X, Y and Z.
-    name
-        For messages.
-
-    Attributes
-    ----------
-    group : FiniteGroup
-        The group G.
-    fixed : Tensor
-        The orthogonal projection P onto E^G, the parameters that G leaves fixed, shape ``(dim Z, dim Z)``.
-    on_inputs, on_outputs, on_parameters : Tensor
-        The matrices of all elements, shapes ``(|G|, dim, dim)``.
-
-    Raises
-    ------
-    TypeError
-        ``function`` is no function; a representation is none, is complex, or is not of a finite group.
-    ValueError
-        Representations of different groups, or not orthogonal; or the unit is not jointly equivariant: the message
-        states the largest |σ_*(ρ_X(g)x, M_g z) − ρ_Y(g)σ_*(x, z)| over 64 Gaussian pairs and the generators g.
-    """
-
-    def __init__(
-        self,
-        function: Callable[[Tensor, Tensor], Tensor],
-        inputs: Representation,
-        outputs: Representation,
-        parameters: Representation,
-        name: str = "unit",
-    ) -> None:
-        self.function, self.name = check_callable("function", function), name
-        self.inputs, self.outputs, self.parameters = inputs, outputs, parameters
-        for place in ("inputs", "outputs", "parameters"):
-            _check_action(place, getattr(self, place), inputs)
-        self.group = inputs.group
-        elements = self.group.elements()
-        self.on_inputs, self.on_outputs, self.on_parameters = (
-            r.matrix(elements) for r in (inputs, outputs, parameters)
-        )
-        self.fixed = self.on_parameters.mean(0)
-        self._check_equivariance()
-
-    def __repr__(self) -> str:
-        """Return name, dimensions and group."""
-        dims = f"R^{self.inputs.dim} × R^{self.parameters.dim} → R^{self.outputs.dim}"
-        return f"{self.name}: {dims} under {self.group}"
-
-    def __call__(self, x: Tensor, z: Tensor) -> Tensor:
-        """Return σ_*(x, z), shape ``(..., dim Y)``; batch axes broadcast."""
-        check_tensor("x", x, (self.inputs.dim,), inexact=True)
-        check_tensor("z", z, (self.parameters.dim,), inexact=True)
-        return self.function(x, z)
-
-    def network(self, x: Tensor, particles: Tensor) -> Tensor:
-        """Return Φ_ν(x) = (1/N) Σ_i σ_*(x, θ_i).
-
-        Parameters
-        ----------
-        x
-            Inputs, shape ``(B, dim X)``, shared by all networks.
-        particles
-            Networks, shape ``(..., N, dim Z)``.
-
-        Returns
-        -------
-        Tensor
-            Outputs, shape ``(..., B, dim Y)``.
-        """
-        self.check_particles("particles", particles)
-        if check_tensor("x", x, (self.inputs.dim,), inexact=True).ndim != 2:
-            raise ValueError(f"x must have shape (B, {self.inputs.dim}), got {tuple(x.shape)}")
-        _check_dtypes(particles, x=x)
-        z = particles.reshape(1, -1, *particles.shape[-2:])
-        return self.linearise(x[None], z)[0].reshape(*particles.shape[:-2], len(x), self.outputs.dim)
-
-    def linearise(self, x: Tensor, z: Tensor) -> tuple[Tensor, Pull]:
-        """Return the outputs Φ_ν(x_b) and the map r ↦ Σ_b ∇_zσ_*(x_b, θ_i)ᵀ r_b; nothing is checked.
-
-        Parameters
-        ----------
-        x
-            Inputs, shape ``(S, B, dim X)``.
-        z
-            Particles, shape ``(S, R, N, dim Z)``: R networks see the same inputs.
-
-        Returns
-        -------
-        tuple
-            Outputs, shape ``(S, R, B, dim Y)``; and a function of one tensor of that shape, to be called at most once,
-            that returns a tensor shaped like z.
-        """
-        leaf = z.detach().requires_grad_(True)
-        with torch.enable_grad():
-            values = self.function(x[:, None, None], leaf[..., None, :])
-        mean = values.detach().mean(2)
-        return mean, lambda r: torch.autograd.grad(values, leaf, r[:, :, None].expand_as(values))[0]
-
-    def to(self, like: Tensor) -> Unit:
-        """Return the unit with its matrices in the dtype and on the device of ``like``."""
-        moved = copy.copy(self)
-        for name in ("fixed", "on_inputs", "on_outputs", "on_parameters"):
-            setattr(moved, name, getattr(self, name).to(like))
-        return moved
-
-    def check_particles(self, name: str, particles: Tensor) -> Tensor:
-        """Return particles if real, of shape ``(..., N, dim Z)`` with N ≥ 1; raise TypeError or ValueError else."""
-        if check_tensor(name, particles, (None, self.parameters.dim), inexact=True).is_complex():
-            raise TypeError(f"{name} must be real, got {particles.dtype}")
-        if particles.shape[-2] < 1:
-            raise ValueError(f"{name} must hold N ≥ 1 particles, got shape {tuple(particles.shape)}")
-        return particles
-
-    def _check_equivariance(self) -> None:
-        generator = torch.Generator().manual_seed(0)
-        x, z = (
-            torch.randn(_PROBES, r.dim, generator=generator, dtype=torch.float64, device="cpu")
-            for r in (self.inputs, self.parameters)
-        )
-        plain = check_tensor("function(x, z)", self.function(x, z), inexact=True)
-        if plain.shape != (_PROBES, self.outputs.dim):
-            wanted = f"({_PROBES}, {self.outputs.dim}) for {_PROBES} pairs"
-            raise ValueError(f"function must return shape {wanted}, got {tuple(plain.shape)}")
-        index = self.group.index(self.group.generators())
-        rho_x, rho_y, m = (t[index] for t in (self.on_inputs, self.on_outputs, self.on_parameters))
-        moved = self.function(x @ rho_x.mT, z @ m.mT)
-        defect = float((moved - plain @ rho_y.mT).abs().max()) if len(index) else 0.0
-        if not defect <= _TOLERANCE:
-            raise ValueError(
-                f"function must be jointly equivariant under {self.group}, but |σ(ρ(g)x, M_g z) − ρ(g)σ(x, z)| "
-                f"reaches {defect:.2g} (allowed {_TOLERANCE:g}) for {self.name}"
-            )
-
-
-@dataclass(frozen=True)
-class Activation:
-    """A function R → R that acts on every coordinate, and its derivative, both able to work in place.
-
-    Attributes
-    ----------
-    function : Callable
-        The function, out of place.
-    value : Callable
-        The function of h; may overwrite h.
-    pull : Callable
-        ``pull(r, h, value)`` returns r · derivative, with r broadcast; may overwrite the others.
-    """
-
-    function: Callable[[Tensor], Tensor]
-    value: Callable[[Tensor], Tensor]
-    pull: Callable[[Tensor, Tensor, Tensor], Tensor]
-
-
-_aten = torch.ops.aten
-ACTIVATIONS = {
-    "sigmoid": Activation(
-        torch.sigmoid, torch.sigmoid_, lambda r, h, s: _aten.sigmoid_backward.grad_input(r, s, grad_input=s)
-    ),
-    "tanh": Activation(torch.tanh, torch.tanh_, lambda r, h, s: _aten.tanh_backward.grad_input(r, s, grad_input=s)),
-    "relu": Activation(torch.relu, torch.relu_, lambda r, h, s: s.sign_().mul_(r)),
-    "cos": Activation(torch.cos, torch.cos, lambda r, h, s: h.sin_().neg_().mul_(r)),
-    "identity": Activation(lambda h: h, lambda h: h, lambda r, h, s: r.expand_as(s)),
-}
-
-
-class Layer(Unit):
-    """The unit σ_*(x, z) = σ(z x) with z a matrix X → Y and σ acting on coordinates; M_g z = ρ_Y(g) z ρ_X(g)⁻¹.
-
-    Gradients are in closed form: one matrix product, σ, and one matrix product back. Parameters are matrices read row
-    by row, dim Z = dim Y · dim X.
-
-    Parameters
-    ----------
-    inputs, outputs
-        How the group acts on X and Y.
-    activation
-        One of ``ACTIVATIONS``.
-
-    Raises
-    ------
-    ValueError
-        As :class:`Unit`: σ has to commute with ρ_Y, as any σ does with permutations and an odd σ with signs.
-    """
-
-    def __init__(self, inputs: Representation, outputs: Representation, activation: str = "sigmoid") -> None:
-        self.activation = ACTIVATIONS[check_choice("activation", activation, ACTIVATIONS)]
-        super().__init__(self._evaluate, inputs, outputs, Hom(inputs, outputs), f"{activation}(z·x)")
-
-    def _evaluate(self, x: Tensor, z: Tensor) -> Tensor:
-        matrix = z.unflatten(-1, (self.outputs.dim, self.inputs.dim))
-        h = (matrix @ x[..., None])[..., 0]
-        return self.activation.function(h)
-
-    def linearise(self, x: Tensor, z: Tensor) -> tuple[Tensor, Pull]:
-        """Return the outputs and the transposed derivative in closed form; see :meth:`Unit.linearise`."""
-        (runs, particles), outputs = z.shape[1:3], self.outputs.dim
-        h = torch.bmm(z.reshape(len(z), -1, x.shape[-1]), x.mT)  # (S, R N dim Y, B)
-        s = self.activation.value(h)
-        shape = (len(z), runs, particles, outputs, x.shape[1])
-        mean = s.view(shape).mean(2).mT
-
-        def pull(r: Tensor) -> Tensor:
-            g = self.activation.pull(r.mT.contiguous()[:, :, None], h.view(shape), s.view(shape))
-            return torch.bmm(g.reshape(h.shape), x).view(z.shape)
-
-        return mean, pull
 
 
 def symmetrise(particles: Tensor, representation: Representation) -> Tensor:
@@ -346,7 +123,7 @@ def _check_problem(
         weights = x.new_full((len(x),), 1.0 / len(x))
     else:
         check_probabilities("weights", weights, len(x))
-    _check_dtypes(particles, x=x, y=y, weights=weights)
+    check_dtypes(particles, x=x, y=y, weights=weights)
     front, wanted = particles.shape[:-2], y.shape[:-2]
     if len(wanted) > len(front) or any(b not in (1, a) for a, b in zip(front[::-1], wanted[::-1], strict=False)):
         raise ValueError(f"y must have batch axes that broadcast to {tuple(front)}, got {tuple(wanted)}")
@@ -355,26 +132,9 @@ def _check_problem(
     return z, x[None], y, weights[None]
 
 
-def _check_dtypes(particles: Tensor, **others: Tensor) -> None:
-    for name, value in others.items():
-        if value.dtype != particles.dtype:
-            raise TypeError(f"{name} must have the dtype of the particles, {particles.dtype}, got {value.dtype}")
-
-
-def _check_action(place: str, value: Representation, first: Representation) -> None:
-    if not isinstance(value, Representation):
-        raise TypeError(f"{place} must be a Representation, got {value!r} of type {type(value).__name__}")
-    if not isinstance(value.group, FiniteGroup) or value.is_complex:
-        raise TypeError(f"{place} must be a real representation of a finite group, got {value}")
-    if value.group != first.group:
-        raise ValueError(f"{place} must be a representation of {first.group} like the inputs, got one of {value.group}")
-    if not value.is_unitary:
-        raise ValueError(f"{place} must be an orthogonal representation, {value.name} is not")
-
-
 def _check_orthogonal(particles: Tensor, representation: Representation) -> Tensor:
     """Return the matrices of all elements, like the particles; raise if they do not fit."""
-    _check_action("representation", representation, representation)
+    check_action("representation", representation, representation)
     check_tensor("particles", particles, (None, representation.dim), inexact=True)
     if particles.shape[-2] < 1:
         raise ValueError(f"particles must hold N ≥ 1 particles, got shape {tuple(particles.shape)}")

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from lib.checks import check_choice, check_float, check_int, check_probabilities, check_tensor
-from lib.training.mean_field import SCHEMES, Unit, _derivative
+from lib.training.mean_field import SCHEMES, _derivative
+from lib.training.units import Unit
 
 TRAININGS = (*SCHEMES, "DA-sampled")
 NOISES = ("plain", "images")

@@ -8,17 +8,17 @@ import torch
 
 from lib.checks import seeded
 from lib.gans import (
+    image_games,
     layers,
     mixtures,
     objectives,
     pixel_games,
-    pixel_players,
     planar_convolution,
     plane_games,
     plane_players,
-    settings,
-    training,
 )
+from lib.images.laws import pad_sets
+from lib.images.turns import Turns
 from lib.symmetry.actions import planar
 from lib.symmetry.groups import Cyclic
 from tests.calls import call, normal, numbers
@@ -100,7 +100,7 @@ def game_in_the_plane(like):
 
 # --- players of small images
 
-TURNS = {"exact": pixel_players.Turns(C4, 4), "between": pixel_players.Turns(Cyclic(8), 4)}
+TURNS = {"exact": Turns(C4, 4), "between": Turns(Cyclic(8), 4)}
 
 
 @call(normal(2, 3, 16).tanh(), numbers(4, 2, 3))
@@ -111,7 +111,7 @@ def turned_pixels(images, which):
 @call(normal(2, 6, 16).tanh(), numbers(2, 2, 6))
 def game_of_pixels(images, labels):
     rows = [(images[0], labels[0]), (images[1, :5], labels[1, :5])]
-    data = pixel_games.pad_sets(rows, 2)
+    data = pad_sets(rows, 2)
     out = []
     for kinds in (("equivariant", "invariant"), ("incomplete", "plain")):
         game = pixel_games.Game(*kinds, width=6, latent=3, batch=4, iterations=2, augmented=True)
@@ -136,23 +136,23 @@ def planar_actions(images, features, g):
 
 @call(normal(2, 8, 6, 6))
 def pooled_features(features):
-    pooled = [planar_convolution.group_pool(features, "p4", how) for how in ("mean", "max")]
+    pooled = planar_convolution.group_pool(features, "p4")
     return pooled, planar_convolution.upsample(features), planar_convolution.downsample(features)
 
 
 def _settings(**changes):
     small = {"latent": 3, "classes": 2, "generator_channels": 8, "discriminator_channels": 8, "batch": 4}
-    return settings.Settings(**small, iterations=1, **changes)
+    return image_games.Settings(**small, iterations=1, **changes)
 
 
 @call(normal(6, 1, 8, 8, dtype=torch.float32).tanh(), numbers(2, 6))
 def game_of_images(images, labels):
     out = []
     for how in (_settings(augmentation="p4"), _settings(pairing="incomplete/invariant", group="p8", objective="alpha")):
-        trained = training.train(how, images, labels, images.device)
-        drawn = training.generate(trained.generator, labels, seeded(0)).to(images.device)
+        trained = image_games.train(how, images, labels, images.device)
+        drawn = image_games.generate(trained.generator, labels, seeded(0)).to(images.device)
         out += [drawn, trained.discriminator(drawn, labels)]
-    gaps = training.residuals(trained.generator, trained.discriminator, "p8", images, labels)
+    gaps = image_games.residuals(trained.generator, trained.discriminator, "p8", images, labels)
     noise = trained.generator.draw(labels, seeded(0))
     turned = trained.generator.turn(noise, labels[:, None])
     acted = trained.generator.act(labels[:, None], images)
@@ -161,6 +161,6 @@ def game_of_images(images, labels):
         gaps,
         trained.generator(turned),
         acted,
-        training.move_images("p4", images, seeded(0)),
-        settings.check_data(how, images, labels),
+        image_games.move_images("p4", images, seeded(0)),
+        image_games.check_data(how, images, labels),
     )

@@ -5,7 +5,9 @@ from __future__ import annotations
 import torch
 
 from lib.checks import seeded
-from lib.images import datasets, features, histology, metrics, sets
+from lib.images import datasets, features, histology, laws, metrics, sets
+from lib.images.turns import Turns
+from lib.symmetry.groups import Cyclic
 from tests.calls import call, normal, numbers
 
 WIDE = "features and scores are computed in double precision"
@@ -57,3 +59,15 @@ def trained_classifier(images, classes, fake):
     network, seen = classifier.network, classifier.predict(fake)
     out = [network(images.float()), network.features(images.float()), classifier.features(fake), classifier(fake), seen]
     return out, classifier.centre, metrics.score_images(classifier, images, fake, 2)
+
+
+@call(normal(12, 64).tanh(), numbers(3, 12), normal(2, 9, 64).tanh(), double=WIDE)
+def law_of_images(images, classes, drawn):
+    square, turns = images.unflatten(-1, (1, 8, 8)), Turns(Cyclic(4))
+    data = sets.LabelledImages(square, classes)
+    classifier = features.train_classifier(data, data, LITTLE)
+    elements = torch.arange(4, device=images.device)
+    law = laws.ImageLaw("small", turns, turns, elements, images, classes, images, 3, classifier)
+    known = law.sets([4, 6], [0, 1])
+    out = [law.moved(images, seeded(0)), law.features(images), known.images, *known.batch(3, seeded(0))]
+    return out, list(law.scores(drawn).values()), laws.darkest_up(square)

@@ -27,6 +27,7 @@ from lib.training import (
     risks,
     sampling_laws,
     steerable,
+    units,
 )
 from tests.calls import call, law, normal, numbers
 
@@ -252,8 +253,8 @@ def ensemble_scores(logits):
 
 S2 = Symmetric(2)
 UNITS = {
-    "layer": mean_field.Layer(natural(S2), natural(S2), "tanh"),
-    "plain": mean_field.Unit(lambda x, z: (x * z).sum(-1, keepdim=True).tanh(), natural(S2), trivial(S2), natural(S2)),
+    "layer": units.Layer(natural(S2), natural(S2), "tanh"),
+    "plain": units.Unit(lambda x, z: (x * z).sum(-1, keepdim=True).tanh(), natural(S2), trivial(S2), natural(S2)),
 }
 
 

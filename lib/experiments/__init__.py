@@ -1,1 +1,0 @@
-"""One module per chapter: typed settings in, typed result out, no plotting."""

@@ -1,0 +1,255 @@
+"""Laws of small images for games of generators: turned digits, tissue, samples to train on, scores of what is drawn.
+
+Images are rows of p values in [−1, 1]; independent runs are a leading axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+
+import torch
+from torch import Tensor
+
+from lib.checks import check_choice, check_int, check_tensor
+from lib.images.features import FeatureClassifier, FeatureSettings, digit_classifier, tissue_classifier
+from lib.images.histology import tissue_patches
+from lib.images.metrics import Moments, coverage, gaussian_frechet, moments, spread
+from lib.images.sets import darkest_side, digit_images
+from lib.images.turns import Turns
+from lib.symmetry.groups import Cyclic, Dihedral, FiniteGroup
+
+DIGITS = ("turned", "eighths", "upright")
+TISSUE = ("as cut", "darkest side up")
+TISSUE_SIZE = 8
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingSets:
+    """One training set per run, padded to one length.
+
+    Attributes
+    ----------
+    images : Tensor
+        Shape ``(runs, n, p)``, values in [−1, 1]; the players get their dtype and device from them.
+    labels : Tensor
+        Classes, shape ``(runs, n)``, int64; all zero for images without classes.
+    counts : Tensor
+        How many of the n images belong to each set (the first ones), shape ``(runs,)``.
+    classes : int
+        Number of classes; the players are told the class if there are at least two.
+    """
+
+    images: Tensor
+    labels: Tensor
+    counts: Tensor
+    classes: int = 1
+
+    def __post_init__(self) -> None:
+        check_tensor("images", self.images, (None, None, None), inexact=True)
+        runs, n, _ = self.images.shape
+        if self.labels.shape != (runs, n) or self.labels.dtype != torch.int64:
+            raise ValueError(f"labels must be int64 of shape ({runs}, {n}), got {tuple(self.labels.shape)}")
+        if not 0 <= int(self.labels.min()) <= int(self.labels.max()) < check_int("classes", self.classes):
+            raise ValueError(f"labels must be between 0 and classes − 1 = {self.classes - 1}")
+        if self.counts.shape != (runs,) or not bool(((self.counts >= 1) & (self.counts <= n)).all()):
+            raise ValueError(f"counts must be {runs} numbers between 1 and {n}, got {self.counts.tolist()}")
+
+    @property
+    def runs(self) -> int:
+        """Number of training sets."""
+        return len(self.images)
+
+    def batch(self, size: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Return images ``(runs, size, p)`` and labels ``(runs, size)``, drawn with replacement from every set."""
+        share = torch.rand(self.runs, size, generator=rng, dtype=torch.float64, device=rng.device)
+        which = (share.to(self.images.device) * self.counts[:, None]).long()
+        rows = torch.arange(self.runs, device=which.device)[:, None]
+        return self.images[rows, which], self.labels[rows, which]
+
+
+def pad_sets(sets: Sequence[tuple[Tensor, Tensor]], classes: int = 1) -> TrainingSets:
+    """Return training sets of different lengths as one batch, from pairs of images ``(n, p)`` and labels ``(n,)``."""
+    counts = torch.tensor([len(images) for images, _ in sets], device="cpu")
+    columns = [torch.nn.utils.rnn.pad_sequence(list(c), batch_first=True) for c in zip(*sets, strict=True)]
+    return TrainingSets(columns[0], columns[1], counts.to(columns[0].device), classes)
+
+
+@dataclass(frozen=True, eq=False)
+class ImageLaw:
+    """A law of images to be learnt from a sample.
+
+    Attributes
+    ----------
+    name : str
+        Its name.
+    turns : Turns
+        The group that smart players know.
+    moves : Turns
+        The group that makes the law from the images,
+    elements : Tensor
+        and the numbers of its elements that do, each equally likely: the neutral one alone if images stay as they are.
+    images, labels : Tensor
+        Images for training, not yet moved, shape ``(n, p)``, and their classes.
+    real : Tensor
+        Held-out images, not yet moved, shape ``(m, p)``.
+    classes : int
+        Number of classes that the players are told.
+    classifier : FeatureClassifier
+        Its features and labels make the scores.
+    """
+
+    name: str
+    turns: Turns
+    moves: Turns
+    elements: Tensor
+    images: Tensor
+    labels: Tensor
+    real: Tensor
+    classes: int
+    classifier: FeatureClassifier
+
+    def to(self, device: torch.device | str) -> ImageLaw:
+        """Return the law with its images on a device."""
+        names = ("elements", "images", "labels", "real")
+        return replace(self, **{name: getattr(self, name).to(device) for name in names})
+
+    def moved(self, images: Tensor, rng: torch.Generator) -> Tensor:
+        """Return every image ``(..., p)`` moved by a random one of the law's elements, drawn on ``rng``'s device."""
+        which = torch.randint(len(self.elements), images.shape[:-1], generator=rng, device=rng.device)
+        return self.moves.each(images, self.elements[which.to(images.device)])
+
+    def sets(self, sizes: Sequence[int], seeds: Sequence[int]) -> TrainingSets:
+        """Return training sets of all sizes and seeds, size by size; every image is moved once and for all.
+
+        The sets of one seed are nested. Sets of different seeds share images, and the largest may hold the same ones.
+
+        Raises
+        ------
+        ValueError
+            A size below one image per class, or above the number of images.
+        """
+        if not sizes or not seeds:
+            raise ValueError(f"sizes and seeds must not be empty, got {sizes} and {seeds}")
+        for size in sizes:
+            check_int("sizes", size, minimum=self.classes, maximum=len(self.images))
+        rows = [self._shuffled(seed) for seed in seeds]
+        return pad_sets([(x[:size], y[:size]) for size in sizes for x, y in rows], self.classes)
+
+    def _shuffled(self, seed: int) -> tuple[Tensor, Tensor]:
+        rng = torch.Generator().manual_seed(seed)
+        images = self.moved(self.images, rng)
+        order = torch.randperm(len(images), generator=rng, device="cpu").to(images.device)
+        return images[order], self.labels[order]
+
+    def features(self, images: Tensor) -> Tensor:
+        """Return the features of images ``(..., n, p)``, shape ``(..., n, d)``."""
+        return self.classifier.features(self._square(images))
+
+    @cached_property
+    def truth(self) -> Moments:
+        """Moments of the features of the held-out images, each moved by every one of the law's elements."""
+        return moments(self.features(self.moves.all(self.real)[:, self.elements].flatten(0, 1)))
+
+    def scores(self, drawn: Tensor, seed: int = 0) -> dict[str, Tensor]:
+        """Return scores of generated images ``(runs, n, p)``, each of shape ``(runs,)``; NaN where a run is not finite.
+
+        ``frechet``: squared Fréchet distance to the held-out law in the classifier's features. ``turned``: the same for
+        the same images, each moved by a random element of the players' group. ``coverage``: share of held-out images
+        with a generated one nearby. ``rarest_class``, ``rarest_orientation``: share of the rarest label, as the
+        classifier sees it, times the number of labels, so that 1 is even.
+
+        Examples
+        --------
+        >>> law = digit_law("upright")
+        >>> float(law.scores(law.images[None, :597])["frechet"]) < 0.02
+        True
+        """
+        if drawn.ndim != 3 or drawn.shape[-1] != self.turns.dim:
+            raise ValueError(f"drawn must have shape (runs, n, {self.turns.dim}), got {tuple(drawn.shape)}")
+        sound = torch.isfinite(drawn).flatten(1).all(1)
+        drawn, rng = drawn.where(sound[:, None, None], 0), torch.Generator().manual_seed(seed)
+        which = torch.randint(self.turns.group.order, drawn.shape[:-1], generator=rng, device=rng.device)
+        near = self.moved(self.real[: drawn.shape[1]], rng)
+        features = self.features(drawn)
+        turned = self.features(self.turns.each(drawn, which.to(drawn.device)))
+        seen = self.classifier.predict(self._square(drawn))
+        found = {
+            "frechet": gaussian_frechet(moments(features), self.truth),
+            "turned": gaussian_frechet(moments(turned), self.truth),
+            "coverage": coverage(self.features(near), features),
+        }
+        for name, labels, count in (
+            ("rarest_class", seen.classes, self.classifier.classes),
+            ("rarest_orientation", seen.orientations, self.classifier.orientations),
+        ):
+            found[name] = spread(labels, count).smallest * count
+        return {name: values.where(sound, torch.nan) for name, values in found.items()}
+
+    def _square(self, images: Tensor) -> Tensor:
+        return images.unflatten(-1, (self.turns.channels, self.turns.size, self.turns.size))
+
+
+@cache
+def digit_law(name: str = "turned", group: FiniteGroup | None = None) -> ImageLaw:
+    """Return the bundled digits of 8 × 8 pixels, 1200 for training and 597 held out, as one of three laws.
+
+    Parameters
+    ----------
+    name
+        ``turned``: by a random element of the group; ``eighths``: by a random multiple of 45°, interpolated;
+        ``upright``: as they are, a law without the symmetry.
+    group
+        What smart players know: ``Cyclic(4)`` (default) or ``Dihedral(4)``; for eighths ``Cyclic(4)`` or ``Cyclic(8)``.
+    """
+    check_choice("name", name, DIGITS)
+    group = Cyclic(4) if group is None else group
+    check_choice("group", group, (Cyclic(4), Cyclic(8) if name == "eighths" else Dihedral(4)))
+    turns = Turns(group)
+    moves = Turns(Cyclic(8)) if name == "eighths" else turns
+    train, test = digit_images()
+    return ImageLaw(
+        name=name,
+        turns=turns,
+        moves=moves,
+        elements=torch.arange(1 if name == "upright" else moves.group.order, device="cpu"),
+        images=train.images.flatten(1),
+        labels=train.classes,
+        real=test.images.flatten(1),
+        classes=10,
+        classifier=digit_classifier(FeatureSettings(orientations=8 if name == "eighths" else 4)),
+    )
+
+
+@cache
+def tissue_law(name: str = "as cut") -> ImageLaw:
+    """Return 2048 + 2048 patches of stained tissue, 8 × 8 pixels in colour, from disjoint regions; players may know D4.
+
+    Parameters
+    ----------
+    name
+        ``as cut``, or ``darkest side up``: every patch turned until its darkest side is on top, a law without the
+        symmetry.
+    """
+    check_choice("name", name, TISSUE)
+    turns, patches = Turns(Dihedral(4), TISSUE_SIZE, 3), tissue_patches(TISSUE_SIZE)
+    data, real = (darkest_up(x) if name != "as cut" else x for x in (patches.train, patches.evaluation))
+    return ImageLaw(
+        name=name,
+        turns=turns,
+        moves=turns,
+        elements=turns.group.index(turns.group.identity())[None],
+        images=data.flatten(1),
+        labels=torch.zeros(len(data), dtype=torch.int64),
+        real=real.flatten(1),
+        classes=1,
+        classifier=tissue_classifier(TISSUE_SIZE),
+    )
+
+
+def darkest_up(images: Tensor) -> Tensor:
+    """Return images ``(n, c, size, size)``, each turned by quarters until its darkest side is on top."""
+    side = darkest_side(images)  # a quarter turn moves it on by one
+    turned = torch.stack([images.rot90(k, (-2, -1)) for k in range(4)])
+    return turned[-side % 4, torch.arange(len(images), device=images.device)]
