@@ -14,6 +14,7 @@ from lib.page.expectations import MIME_TYPE as EXPECTATION
 from lib.page.notebooks import KERNEL_ENVIRONMENT, STRICT
 from lib.page.results import MIME_TYPE as RESULT
 from tests.figures import figure_problems
+from tests.outputs import with_stored_digits
 
 os.environ.update(KERNEL_ENVIRONMENT | STRICT)
 
@@ -22,13 +23,13 @@ _NOT_COMPARED = ("text/html", MIME_TYPE, EXPECTATION, RESULT)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let nbval compare figures too, which it passes over."""
+    """Let nbval compare figures too, which it passes over, and numbers as numbers."""
     from nbval.plugin import IPyNbCell
 
     texts = IPyNbCell.compare_outputs
 
     def compare_outputs(self: IPyNbCell, test: list, ref: list, skip_compare: tuple | None = None) -> bool:
-        if not texts(self, test, ref, skip_compare):
+        if not texts(self, with_stored_digits(ref, test), ref, skip_compare):
             return False
         timing = "timing" in self.cell.metadata.get("tags", [])
         self.comparison_traceback += figure_problems(stored=ref, fresh=test, timing=timing)
