@@ -26,9 +26,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from rows import Row, report
 
 from lib.symmetry.actions import natural, pixels, regular, translations
+from lib.symmetry.derived import Hom, Restriction
 from lib.symmetry.groups import Alternating, Cyclic, Dihedral, DirectProduct, Symmetric
 from lib.symmetry.haar import HaarSum, NullSpace, OrbitMean, projection
-from lib.symmetry.representations import Hom, PermutationRepresentation, Representation, Restriction
+from lib.symmetry.representations import PermutationRepresentation, Representation
 
 # Run by an interpreter that has emlp. Its progress bar fails with recent NumPy versions and is switched off.
 EMLP_SCRIPT = """

@@ -7,14 +7,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from lib.symmetry.actions import motions, natural, pixels, planar, regular, rotations, sign, trivial, vectors
+from lib.symmetry.derived import Hom, Restriction
 from lib.symmetry.groups import Cyclic, Dihedral, DirectProduct, Group, Quaternion, SemidirectProduct, Symmetric
 from lib.symmetry.lie import CompactLieGroup, Orthogonal, SpecialOrthogonal, Torus, Unitary
 from lib.symmetry.representations import (
     DirectSum,
-    Hom,
     MatrixRepresentation,
     Representation,
-    Restriction,
     TensorProduct,
 )
 

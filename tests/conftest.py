@@ -13,6 +13,7 @@ from playwright.sync_api import Browser
 MATHEMATICS = [
     "lib.symmetry.actions",
     "lib.symmetry.axioms",
+    "lib.symmetry.derived",
     "lib.checks",
     "lib.symmetry.fourier",
     "lib.symmetry.generated",

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from lib.symmetry.actions import natural, pixels, planar, regular
+from lib.symmetry.derived import Hom
 from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
 from lib.symmetry.haar import projection
 from lib.symmetry.own_groups import named
-from lib.symmetry.representations import Hom
 from lib.training.discovery import ERF, Growth, grow, network, population_pull, pull, train_inside
 from tests.chapters import load
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from lib.symmetry.actions import motions, natural, pixels, translations
+from lib.symmetry.derived import Hom
 from lib.symmetry.groups import Cyclic, Symmetric
 from lib.symmetry.haar import OrbitMean
 from lib.symmetry.own_groups import named
-from lib.symmetry.representations import Hom
 from lib.training import risks
 from lib.training.augmented_descent import NOMINAL, Task, augmented, forecast, train
 from lib.training.networks import IMAGE_GROUPS, classifier_network, image_representation, uneven

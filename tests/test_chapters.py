@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import json
+from pathlib import Path
 from types import FunctionType
 
 import pytest
@@ -44,3 +46,29 @@ def test_parameters_reach_the_page_and_are_checked() -> None:
             load("kernels_and_divergences", **{name: value})
     with pytest.raises(ValueError, match="did you mean 'seed'"):
         load("kernels_and_divergences", seedz=3)
+
+
+# Calls that draw from PyTorch's global stream, unless they are given a generator.
+_DRAWS = {"rand", "randn", "randint", "randperm", "normal_", "uniform_", "Linear", "Conv2d", "PlanarConv2d"}
+
+
+def _draws_globally(node: ast.AST) -> bool:
+    if not isinstance(node, ast.Call):
+        return False
+    name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+    return name in _DRAWS and not any(k.arg in ("generator", "rng", None) for k in node.keywords)
+
+
+@pytest.mark.parametrize(
+    "path", sorted([*BOOK.glob("*.ipynb"), *(BOOK / "runs").glob("*.ipynb")]), ids=lambda p: p.stem
+)
+def test_what_is_drawn_at_random_has_a_seed(path: Path) -> None:
+    """Where the global stream is used at all, a cell that runs before, or the cell itself, has seeded it."""
+    seeded = False
+    for k, cell in enumerate(json.loads(path.read_text())["cells"]):
+        source = "".join(cell["source"])
+        if cell["cell_type"] != "code" or source.startswith("%"):
+            continue
+        seeded |= "torch.manual_seed(" in source
+        drawn = any(map(_draws_globally, ast.walk(ast.parse(source))))
+        assert seeded or not drawn or "define" in cell["metadata"].get("tags", []), f"cell {k} draws without a seed"

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from lib.symmetry.actions import natural, pixels, planar, regular, trivial
+from lib.symmetry.derived import Hom
 from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
 from lib.symmetry.haar import projection
-from lib.symmetry.representations import Hom, Representation
+from lib.symmetry.representations import Representation
 from lib.training.discovery import (
     ERF,
     LOGISTIC,

@@ -17,13 +17,10 @@ from torch import Tensor
 from lib.gans.objectives import (
     NAMES,
     alpha_conjugate,
-    gaussian_kernel,
     gradient_penalty,
-    mmd_loss,
     objective,
-    sinkhorn_loss,
-    squared_distance,
 )
+from lib.gans.sample_losses import gaussian_kernel, mmd_loss, sinkhorn_loss, squared_distance
 from lib.symmetry.actions import planar
 from lib.symmetry.groups import Cyclic
 

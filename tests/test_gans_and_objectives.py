@@ -13,8 +13,9 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from lib.gans.mixtures import Mixture, gaussian_mixture
-from lib.gans.objectives import NAMES, gaussian_kernel, mmd_loss, objective
+from lib.gans.objectives import NAMES, objective
 from lib.gans.plane_players import group_matrices
+from lib.gans.sample_losses import gaussian_kernel, mmd_loss
 from lib.symmetry.groups import Dihedral
 from lib.symmetry.own_groups import named
 from tests.chapters import load

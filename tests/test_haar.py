@@ -25,6 +25,7 @@ from lib.symmetry.actions import (
     trivial,
     vectors,
 )
+from lib.symmetry.derived import Hom, Restriction
 from lib.symmetry.groups import Alternating, Cyclic, Dihedral, FiniteGroup, Quaternion, Symmetric
 from lib.symmetry.haar import (
     Composition,
@@ -37,7 +38,7 @@ from lib.symmetry.haar import (
     projection,
 )
 from lib.symmetry.lie import Orthogonal, SpecialOrthogonal, Torus, Unitary
-from lib.symmetry.representations import Hom, Representation, Restriction
+from lib.symmetry.representations import Representation
 from lib.symmetry.symmetrization import symmetrize_function
 from lib.training.sampling_laws import haar
 from tests.catalogue import LEAVES, RECIPES, Recipe, build, elements, frobenius_21, phase, random_vectors, spinor

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from lib.symmetry.actions import natural, planar, regular, vectors
+from lib.symmetry.derived import Hom
 from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
 from lib.symmetry.haar import (
     Composition,
@@ -21,7 +22,6 @@ from lib.symmetry.haar import (
     projection,
 )
 from lib.symmetry.lie import SpecialOrthogonal, Torus
-from lib.symmetry.representations import Hom
 from tests.catalogue import phase, shear
 
 PLANE, SPACE, NODES = planar(Dihedral(4)), vectors(SpecialOrthogonal(3)), natural(Symmetric(4))

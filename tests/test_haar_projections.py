@@ -11,11 +11,12 @@ import pytest
 import torch
 
 from lib.symmetry.actions import natural, pixels, regular, row_shifts, translations, trivial, vectors
+from lib.symmetry.derived import Hom
 from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
 from lib.symmetry.haar import HaarSum, NullSpace, OrbitMean, invariant_dimension, projection
 from lib.symmetry.lie import Orthogonal, SpecialOrthogonal, Torus, Unitary
 from lib.symmetry.own_groups import named
-from lib.symmetry.representations import Hom, Representation
+from lib.symmetry.representations import Representation
 from lib.training.risks import Risks, SmallNetwork, hessian
 from tests.chapters import load
 

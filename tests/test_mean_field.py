@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from lib.symmetry.actions import natural, pixels, planar, regular, trivial
+from lib.symmetry.derived import Hom
 from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
-from lib.symmetry.representations import Hom, MatrixRepresentation, TensorProduct
+from lib.symmetry.representations import MatrixRepresentation, TensorProduct
 from lib.training.mean_field import (
     SCHEMES,
     intrinsic_derivative,

@@ -20,9 +20,10 @@ from lib.gans.plane_players import (
     noise_representation,
 )
 from lib.symmetry.actions import natural, planar, regular, trivial
+from lib.symmetry.derived import Hom
 from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
 from lib.symmetry.haar import projection
-from lib.symmetry.representations import Hom, MatrixRepresentation, Representation
+from lib.symmetry.representations import MatrixRepresentation, Representation
 
 C4, D4 = Cyclic(4), Dihedral(4)
 SPACES = [

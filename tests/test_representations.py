@@ -14,16 +14,15 @@ from torch import Tensor
 
 from lib.symmetry.actions import natural, pixels, planar, regular, rotations, trivial, vectors
 from lib.symmetry.axioms import assert_representation, check_representation
+from lib.symmetry.derived import Hom, Restriction
 from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
 from lib.symmetry.haar import invariant_dimension, projection
 from lib.symmetry.lie import SpecialOrthogonal, Torus, Unitary
 from lib.symmetry.representations import (
     DirectSum,
-    Hom,
     MatrixRepresentation,
     PermutationRepresentation,
     Representation,
-    Restriction,
     TensorProduct,
 )
 from tests.catalogue import LEAVES, RECIPES, Recipe, build, elements, phase, random_vectors

@@ -4,10 +4,11 @@ import pytest
 import torch
 
 from lib.symmetry.actions import natural, pixels, planar, regular, trivial, vectors
+from lib.symmetry.derived import Hom
 from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
 from lib.symmetry.haar import invariant_dimension, projection
 from lib.symmetry.lie import SpecialOrthogonal, Unitary
-from lib.symmetry.representations import Hom, MatrixRepresentation, Representation
+from lib.symmetry.representations import MatrixRepresentation, Representation
 from lib.training.gradient_flow import Integration, train
 from lib.training.linear_networks import LinearNetwork, fully_connected
 from lib.training.steerable import Reduction, SteerableLayer, require_unitary, steerable_network, unitarity_defect

@@ -17,10 +17,10 @@ from lib.gans.objectives import gradient_penalty, objective
 from lib.gans.plane_games import Pairing, Settings, play
 from lib.gans.plane_players import group_matrices, noise_representation
 from lib.symmetry.actions import natural, planar
+from lib.symmetry.derived import Hom
 from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
 from lib.symmetry.haar import projection
 from lib.symmetry.own_groups import named
-from lib.symmetry.representations import Hom
 from lib.transport.discrete_divergences import FAMILIES, divergence, invariant_divergence
 from lib.transport.quotient import isometry_defect
 from lib.transport.two_sample import outside_interval

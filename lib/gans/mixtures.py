@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from lib.checks import check_float, check_instance, check_int, check_tensor
-from lib.gans.objectives import gaussian_kernel, mmd_loss
+from lib.gans.sample_losses import gaussian_kernel, mmd_loss
 from lib.symmetry.actions import planar
 from lib.symmetry.groups import Cyclic, Dihedral, FiniteGroup
 from lib.symmetry.representations import DirectSum, Representation

@@ -2,7 +2,7 @@
 
 ``abstract``, ``groups``, ``lie``, ``axioms``   what groups can do; finite and Lie groups, Haar samplers; their axioms
 ``own_groups``   a reader's own group, by name, table, permutations or matrices
-``representations``, ``actions``   matrices and index maps of a group
+``representations``, ``derived``, ``actions``   matrices and index maps of a group
 ``haar``, ``symmetrization``, ``generated``   projections onto what is equivariant
 ``irreps``, ``fourier``, ``group_convolution``   Fourier analysis on a finite group
 """

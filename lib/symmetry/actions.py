@@ -130,7 +130,7 @@ def pixels(group: FiniteGroup, size: int) -> PermutationRepresentation:
         ``Cyclic(4)`` turns the image by quarter turns about its centre, counter-clockwise as shown (row 0 on top);
         ``Dihedral(4)`` also reflects (rows reversed); ``translations(size)`` shifts cyclically;
         ``motions(size, …)`` does both. For translations within the rows use :func:`row_shifts`. A subgroup, as the half
-        turns or a single flip, acts through :class:`~lib.symmetry.representations.Restriction`.
+        turns or a single flip, acts through :class:`~lib.symmetry.derived.Restriction`.
     size
         Side of the image in pixels.
 

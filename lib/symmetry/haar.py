@@ -1,7 +1,7 @@
 """Haar projections: averaging over a group, by whichever route the representation's structure allows.
 
 The projection onto the invariants of a unitary representation is Π x = ∫ ρ(g) x dμ(g) (Nordenfors, Ohlsson, Flinth
-2023, Lemma 2); applied to :class:`~lib.symmetry.representations.Hom` it projects a linear map onto the equivariant
+2023, Lemma 2); applied to :class:`~lib.symmetry.derived.Hom` it projects a linear map onto the equivariant
 ones. Routes:
 
 ====================  ==========================================  ================
@@ -26,9 +26,10 @@ from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from lib.checks import check_choice, check_float, check_instance, check_int, check_probabilities, check_tensor
+from lib.symmetry.derived import Restriction
 from lib.symmetry.groups import FiniteGroup, Group, SemidirectProduct
 from lib.symmetry.lie import CompactLieGroup
-from lib.symmetry.representations import Representation, Restriction
+from lib.symmetry.representations import Representation
 
 
 class Projection(ABC):
@@ -251,7 +252,7 @@ def projection(representation: Representation, route: str = "auto") -> Projectio
     Parameters
     ----------
     representation
-        A unitary representation; use :class:`~lib.symmetry.representations.Hom` to project linear maps.
+        A unitary representation; use :class:`~lib.symmetry.derived.Hom` to project linear maps.
     route
         ``"sum"``, ``"orbits"``, ``"composition"``, ``"nullspace"``, or ``"auto"``: orbits for permutations, else the
         sum for finite groups of order up to 256, else the null space.

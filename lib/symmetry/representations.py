@@ -306,64 +306,6 @@ class TensorProduct(Representation):
         return TensorProduct(self.first.dual(), self.second.dual())
 
 
-class Hom(TensorProduct):
-    """The space of linear maps A : V → W with the action ρ_W(g) A ρ_V(g)⁻¹, that is W ⊗ V*.
-
-    Its vectors are matrices of shape ``(dim W, dim V)``. Its invariants are the equivariant maps
-    (Nordenfors, Ohlsson, Flinth 2023, Lemma 1).
-    """
-
-    def __init__(self, source: Representation, target: Representation) -> None:
-        _common_group("source and target", (source, target))
-        super().__init__(target, source.dual())
-        self.source, self.target = source, target
-        self.name, self.shape = f"Hom({source.name}, {target.name})", (target.dim, source.dim)
-
-
-class Restriction(Representation):
-    """A representation of a group, restricted to a subgroup given by its embedding.
-
-    Parameters
-    ----------
-    base
-        The representation of the large group.
-    subgroup
-        The small group.
-    embed
-        The homomorphism ``embed(h)`` from the small group into the large one.
-
-    Raises
-    ------
-    ValueError
-        ``embed`` returns no elements of the large group, or embed(gh) ≠ embed(g) embed(h).
-    """
-
-    def __init__(self, base: Representation, subgroup: Group, embed: Callable[[Tensor], Tensor]) -> None:
-        group = _common_group("base", (base,))
-        super().__init__(subgroup, base.dim, f"{base.name}|{subgroup}")
-        self.base, self.embed, self.shape = base, embed, base.shape
-        self.is_permutation, self.is_unitary, self.is_complex = _flags((base,))
-        g, h = _test_pairs(subgroup, 1)
-        a, b, ab = (group.check("embed(g)", check_callable("embed", embed)(k)) for k in (g, h, subgroup.multiply(g, h)))
-        product = group.multiply(a, b)
-        if not group.is_finite:  # compared by their action, since angles are known modulo 2π only
-            product, ab = base._matrix(product), base._matrix(ab)
-        if not torch.allclose(product, ab, rtol=0, atol=1e-8):
-            raise ValueError(f"embed must be a homomorphism of {subgroup} into {group}: embed(gh) ≠ embed(g) embed(h)")
-
-    def _permutation(self, g: Tensor) -> Tensor:
-        return self.base._permutation(self.embed(g))
-
-    def _matrix(self, g: Tensor) -> Tensor:
-        return self.base._matrix(self.embed(g))
-
-    def _apply(self, g: Tensor, x: Tensor) -> Tensor:
-        return self.base._apply(self.embed(g), x)
-
-    def _character(self, g: Tensor) -> Tensor:
-        return self.base._character(self.embed(g))
-
-
 def _common_group(name: str, parts: tuple[Representation, ...]) -> Group:
     for part in parts:
         if not isinstance(part, Representation):

@@ -1,7 +1,7 @@
 """Multilayer perceptrons x ↦ σ_L(A_L … σ_1(A_1 x)) whose layers can be projected onto the equivariant ones.
 
-The hidden spaces are R^c ⊗ V: c channels of a representation V of one group (Nordenfors, Ohlsson, Flinth 2023, §3 and
-Appendix D). Many networks are held at once: a *run* is one set of layers, and every tensor has the runs as first axis.
+Hidden spaces are c channels of one representation V (Nordenfors, Ohlsson, Flinth 2023, §3). A *run* is one set of
+layers; many are held at once, and every tensor has the runs as first axis.
 
 =============================  ==========================================================================
 tensor                         shape
@@ -14,9 +14,9 @@ features                       ``(runs, samples, channels, dim V)``
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -24,9 +24,10 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy,
 
 from lib.checks import check_choice, check_instance, check_int, check_tensor
 from lib.symmetry.actions import motions, natural, pixels, row_shifts, translations, trivial
+from lib.symmetry.derived import Hom
 from lib.symmetry.groups import Cyclic, Group, Symmetric
 from lib.symmetry.haar import OrbitMean
-from lib.symmetry.representations import Hom, Representation
+from lib.symmetry.representations import Representation
 
 Activation = Callable[[Tensor], Tensor]
 ACTIVATIONS: dict[str, Activation] = {"leaky": lambda x: leaky_relu(x, 0.01), "tanh": torch.tanh, "none": lambda x: x}
@@ -93,9 +94,8 @@ class Architecture:
         for space in self.spaces:
             if not space.representation.is_permutation:
                 raise ValueError(f"spaces must be permutation representations, {space.representation.name} is not")
-        for activation in self.activations:
-            if not callable(activation):
-                check_choice("activations", activation, ACTIVATIONS)
+        for activation in (a for a in self.activations if not callable(a)):
+            check_choice("activations", activation, ACTIVATIONS)
         check_choice("loss", self.loss, LOSSES)
 
     @property
@@ -173,7 +173,7 @@ class Network:
     def __init__(self, architecture: Architecture) -> None:
         self.architecture = check_instance("architecture", architecture, Architecture)
         spaces = architecture.spaces
-        self.layers = [LayerSpace(a, b) for a, b in itertools.pairwise(spaces)]
+        self.layers = [LayerSpace(a, b) for a, b in pairwise(spaces)]
         self._activations = [a if callable(a) else ACTIVATIONS[a] for a in architecture.activations]
 
     @property

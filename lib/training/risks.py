@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from lib.checks import check_callable, check_float, check_instance, check_int, check_probabilities, check_tensor
+from lib.symmetry.derived import Hom
 from lib.symmetry.groups import FiniteGroup
 from lib.symmetry.haar import projection
-from lib.symmetry.representations import DirectSum, Hom, Representation
+from lib.symmetry.representations import DirectSum, Representation
 
 Risk = Callable[[Tensor], Tensor]
 

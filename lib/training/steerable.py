@@ -16,8 +16,9 @@ from torch import Tensor
 
 from lib.checks import check_int, check_tensor
 from lib.symmetry.actions import trivial
+from lib.symmetry.derived import Hom
 from lib.symmetry.haar import NullSpace, projection
-from lib.symmetry.representations import Hom, Representation
+from lib.symmetry.representations import Representation
 from lib.training.linear_networks import Dense, Layer, LinearNetwork
 
 

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from lib.checks import check_callable, check_choice, check_tensor
+from lib.symmetry.derived import Hom
 from lib.symmetry.groups import FiniteGroup
-from lib.symmetry.representations import Hom, Representation
+from lib.symmetry.representations import Representation
 
 _TOLERANCE = 1e-9
 _PROBES = 64

@@ -16,6 +16,7 @@ from lib.gans import (
     planar_convolution,
     plane_games,
     plane_players,
+    sample_losses,
 )
 from lib.images.laws import pad_sets
 from lib.images.turns import Turns
@@ -42,9 +43,9 @@ def rules_of_the_game(real_scores, fake_scores, real, fake):
 @call(normal(2, 5, 3), normal(2, 4, 3))
 def losses_without_a_player(x, y):
     return (
-        objectives.mmd_loss(x, y),
-        objectives.sinkhorn_loss(x, y, 0.1, iterations=3),
-        objectives.squared_distance(x, y),
+        sample_losses.mmd_loss(x, y),
+        sample_losses.sinkhorn_loss(x, y, 0.1, iterations=3),
+        sample_losses.squared_distance(x, y),
     )
 
 

@@ -5,7 +5,19 @@ from __future__ import annotations
 import torch
 
 from lib.checks import seeded
-from lib.symmetry import actions, axioms, fourier, generated, groups, haar, irreps, lie, own_groups, symmetrization
+from lib.symmetry import (
+    actions,
+    axioms,
+    derived,
+    fourier,
+    generated,
+    groups,
+    haar,
+    irreps,
+    lie,
+    own_groups,
+    symmetrization,
+)
 from lib.symmetry import representations as reps
 from lib.symmetry.group_convolution import GroupConvolution
 from tests.calls import call, law, normal, numbers
@@ -83,13 +95,13 @@ REPRESENTATIONS = {
     "complex": SPINOR,
     "sum": PLANE + PIXELS,
     "product": PLANE * PLANE,
-    "maps": reps.Hom(PLANE, PIXELS),
+    "maps": derived.Hom(PLANE, PIXELS),
     "dual": PLANE.dual() * PIXELS.dual(),
-    "restriction": reps.Restriction(PLANE, groups.Cyclic(4), lambda h: torch.cat([h, torch.zeros_like(h)], -1)),
+    "restriction": derived.Restriction(PLANE, groups.Cyclic(4), lambda h: torch.cat([h, torch.zeros_like(h)], -1)),
     "vectors": actions.vectors(SO3),
     "unitary": actions.vectors(U2),
     "torus": actions.rotations(T2, torch.tensor([[1, 0], [1, -2]])),
-    "lie_maps": reps.Hom(actions.vectors(O2), actions.vectors(O2)),
+    "lie_maps": derived.Hom(actions.vectors(O2), actions.vectors(O2)),
 }
 
 

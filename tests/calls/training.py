@@ -6,9 +6,9 @@ import torch
 
 from lib.checks import seeded
 from lib.symmetry.actions import natural, planar, regular, trivial
+from lib.symmetry.derived import Hom
 from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
 from lib.symmetry.haar import projection
-from lib.symmetry.representations import Hom
 from lib.training import (
     augmented_descent,
     discovery,
