@@ -14,7 +14,7 @@ from lib.page.expectations import MIME_TYPE as EXPECTATION
 from lib.page.notebooks import KERNEL_ENVIRONMENT, STRICT
 from lib.page.results import MIME_TYPE as RESULT
 from tests.figures import figure_problems
-from tests.outputs import with_stored_digits
+from tests.outputs import LOOSE, RELATIVE, with_stored_digits
 
 os.environ.update(KERNEL_ENVIRONMENT | STRICT)
 
@@ -29,10 +29,12 @@ def pytest_configure(config: pytest.Config) -> None:
     texts = IPyNbCell.compare_outputs
 
     def compare_outputs(self: IPyNbCell, test: list, ref: list, skip_compare: tuple | None = None) -> bool:
-        if not texts(self, with_stored_digits(ref, test), ref, skip_compare):
+        tags = self.cell.metadata.get("tags", [])
+        relative = LOOSE if "rounding" in tags else RELATIVE
+        if not texts(self, with_stored_digits(ref, test, relative), ref, skip_compare):
             return False
-        timing = "timing" in self.cell.metadata.get("tags", [])
-        self.comparison_traceback += figure_problems(stored=ref, fresh=test, timing=timing)
+        shape_only = "timing" in tags or "rounding" in tags
+        self.comparison_traceback += figure_problems(stored=ref, fresh=test, shape_only=shape_only)
         return not self.comparison_traceback
 
     IPyNbCell.compare_outputs = compare_outputs

@@ -37,10 +37,11 @@ def similarity(first: np.ndarray, second: np.ndarray) -> float:
     return float(structural_similarity(a, b, data_range=1.0))
 
 
-def figure_problems(stored: list[dict[str, Any]], fresh: list[dict[str, Any]], timing: bool = False) -> list[str]:
+def figure_problems(stored: list[dict[str, Any]], fresh: list[dict[str, Any]], shape_only: bool = False) -> list[str]:
     """Return a message per stored figure of a cell that shows nothing, or something else than a fresh one.
 
-    A figure of measured seconds (a cell with the tag ``timing``) has to show something of the same shape only.
+    A figure of measured seconds, or of single trained networks that amplify rounding (a cell with the tag ``timing`` or
+    ``rounding``), has to show something of the same shape only.
     """
     pairs = [[o["data"]["image/png"] for o in side if "image/png" in o.get("data", {})] for side in (stored, fresh)]
     if len(pairs[0]) != len(pairs[1]):
@@ -53,6 +54,6 @@ def figure_problems(stored: list[dict[str, Any]], fresh: list[dict[str, Any]], t
             messages.append(f"stored figure {number} {problem}")
         elif not 0.9 < ratio < 1.1:
             messages.append(f"stored figure {number} has another shape: {before.shape} for {now.shape}")
-        elif not timing and (alike := similarity(before, now)) < ALIKE:
+        elif not shape_only and (alike := similarity(before, now)) < ALIKE:
             messages.append(f"stored figure {number} shows something else: similarity {alike:.2f}, at least {ALIKE}")
     return messages

@@ -155,11 +155,11 @@ def test_stored_figures_are_compared_with_fresh_ones() -> None:
     blank = image_output_of(np.ones((400, 700, 3)))
     assert figure_problems([rising], [noisy]) == []
     assert "shows something else" in figure_problems([other], [rising])[0]
-    assert figure_problems([other], [rising], timing=True) == []
+    assert figure_problems([other], [rising], shape_only=True) == []
     assert "another shape" in figure_problems([png_output(t**2, figure_figsize=(3, 3.6))], [rising])[0]
     assert "has 1 × 1 pixels" in figure_problems([pixel], [rising])[0]
     assert "is blank" in figure_problems([blank], [rising])[0]
-    assert "is blank" in figure_problems([blank], [rising], timing=True)[0]
+    assert "is blank" in figure_problems([blank], [rising], shape_only=True)[0]
     assert figure_problems([], [rising]) == ["0 figures are stored, 1 are drawn"]
 
 
