@@ -16,9 +16,10 @@ ifneq ($(strip $(PYTHON) $(TORCH)),$(strip $(DONE)))
 CLEAR := --clear
 endif
 WORKERS ?= 2
+POINTS := tests/test_sweep_points.py
 
 .DEFAULT_GOAL := help
-.PHONY: help book test lint lab execute seeds bench resolve constraints clean
+.PHONY: help book test points lint lab execute seeds bench resolve constraints clean
 
 help:  ## say what can be made
 	@echo "Symmetry, Measured. Targets:"
@@ -56,7 +57,11 @@ lint: $(STAMP)
 	@echo "lib: $$(find lib -name '*.py' -exec cat {} + | wc -l) lines"
 
 test: lint  ## check the style, run all tests, every notebook and the rendered book in a browser
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile --nbval --nbval-current-env --nbval-cell-timeout 300 tests book
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile --durations 25 --durations-min 5 --ignore $(POINTS) \
+	  --nbval --nbval-current-env --nbval-cell-timeout 300 tests book
+
+points: $(STAMP)  ## run the smallest point of every sweep's notebook, some minutes more (CI does)
+	$(BIN)/pytest -n $(WORKERS) $(POINTS)
 
 lab: $(STAMP)  ## open the book's notebooks in JupyterLab
 	$(BIN)/jupyter lab --notebook-dir=book
