@@ -1,0 +1,180 @@
+"""Is a law symmetric? A classifier tells data from other data that were moved at random.
+
+A sample of a law P, or of its average over the group, is shown with equal chances. The best classifier is right with
+probability ½ + ½ TV(P, P̄), which is ½ if and only if P is invariant and at most ½ + ½(1 − 1/|G|). After Lopez-Paz and
+Oquab (2017, "Revisiting classifier two-sample tests") and Lawrence et al. (2025, arXiv 2510.01349).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from scipy.stats import binomtest
+
+from lib.checks import check_choice, check_float, check_int
+from lib.device import default_device
+
+LEAST = 60  # samples
+Move = Callable[[np.ndarray], np.ndarray]
+
+
+class Score(NamedTuple):
+    """How many guesses were right.
+
+    Attributes
+    ----------
+    right, of : int
+        Right guesses, and all: binomial, whatever the classifier.
+    ceiling : float
+        ½ + ½(1 − 1/|G|), the accuracy that no classifier exceeds.
+    """
+
+    right: int
+    of: int
+    ceiling: float
+
+    @property
+    def accuracy(self) -> float:
+        """The share of right guesses."""
+        return self.right / self.of
+
+    def interval(self, level: float = 0.999) -> tuple[float, float]:
+        """Return Clopper and Pearson's exact confidence interval of the classifier's accuracy."""
+        found = binomtest(self.right, self.of).proportion_ci(check_float("level", level, 0.5, 1.0), "exact")
+        return float(found.low), float(found.high)
+
+    def p_value(self, at: float = 0.5, side: str = "two-sided") -> float:
+        """Return the exact p-value of the hypothesis that the accuracy is ``at``.
+
+        ``side`` is what is held against it: ``"two-sided"``, ``"greater"`` or ``"less"``.
+        """
+        check_choice("side", side, ("two-sided", "greater", "less"))
+        return float(binomtest(self.right, self.of, check_float("at", at, 0.0, 1.0), side).pvalue)
+
+
+def symmetry_test(
+    x: Any, moves: Sequence[Move], labels: Any = None, seed: int = 0, largest: int = 2000, device: str = ""
+) -> Score:
+    """Return how well samples are told from other samples that were moved at random.
+
+    A coin decides for each sample by itself whether it is moved, by a uniformly random element; so no sample is on both
+    sides. Kernel ridge regression learns the coins of a third of the samples and guesses those of the others.
+
+    Parameters
+    ----------
+    x
+        Samples, an array ``(n, …)`` of at least 60.
+    moves
+        The elements of the group, as functions of such arrays; the identity is one of them.
+    labels
+        What belongs to a sample and does not move, shape ``(n,)``: then pairs are tested.
+    seed
+        Of the order, the coins and the moves.
+    largest
+        At most so many samples are learnt from.
+    device
+        Where the classifier is fitted, as in :func:`lib.device.default_device`.
+
+    Raises
+    ------
+    ValueError
+        Too few samples, some that are not finite, moves that do not act on them or form no group, labels of one class.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=(600, 2)) + [3, 0]  # far to the right
+    >>> score = symmetry_test(x, [lambda v: v, lambda v: -v])
+    >>> score.ceiling, score.accuracy > 0.65
+    (0.75, True)
+    """
+    x, moves = _samples(x), list(moves)
+    if len(moves) < 2 or not all(map(callable, moves)):
+        raise ValueError(f"moves must be two functions or more, got {moves!r}")
+    _check_group(x[:20], moves)
+    given = np.zeros((len(x), 0)) if labels is None else _columns(labels, x)
+    rng = np.random.default_rng(check_int("seed", seed, minimum=0))
+    order = rng.permutation(len(x))
+    x, given = x[order], given[order]
+    coin, which = rng.integers([[2], [len(moves)]], size=(2, len(x)))
+    piles = _images(x, moves)[which, np.arange(len(x))]
+    piles[coin == 0] = x[coin == 0]
+    piles = np.hstack([piles.reshape(len(x), -1), given])
+    part = min(len(x) // 3, check_int("largest", largest, minimum=LEAST // 3))
+    guess = _classify(piles[:part], coin[:part], piles[part:], default_device(device))
+    return Score(int((guess == coin[part:]).sum()), len(x) - part, 1 - 0.5 / len(moves))
+
+
+def _classify(x: np.ndarray, coin: np.ndarray, z: np.ndarray, device: torch.device, ridge: float = 1e-3) -> np.ndarray:
+    """Guess the coins of z by ridge regression with a Gaussian kernel."""
+    known, new = (torch.as_tensor(v, device=device) for v in (x, z))
+    signs = torch.as_tensor(2.0 * coin - 1, device=device)[:, None]
+    square = torch.cdist(known, known).square()  # (n, n)
+    width = square.mean().clamp(min=1e-300) / 2
+    eye = torch.eye(len(known)).to(known)
+    L = torch.linalg.cholesky((-square / width).exp() + ridge * len(known) * eye)
+    weights = torch.cholesky_solve(signs, L)
+    near = (-torch.cdist(new, known).square() / width).exp()
+    return ((near @ weights)[:, 0] > 0).cpu().numpy()
+
+
+def _samples(x: Any) -> np.ndarray:
+    x = np.asarray(x)
+    if x.dtype.kind not in "biuf":
+        raise ValueError(f"x must hold real numbers, got {x.dtype}")
+    if x.ndim < 2 or len(x) < LEAST:
+        raise ValueError(f"x must hold at least {LEAST} samples, each of them an array, got the shape {x.shape}")
+    finite = np.isfinite(x).reshape(len(x), -1).all(1)
+    if not finite.all():
+        raise ValueError(f"x must be finite, but sample {finite.argmin()} is not")
+    return x.astype(float)
+
+
+def _columns(labels: Any, x: np.ndarray) -> np.ndarray:
+    """Labels as columns, as far apart as samples are."""
+    labels = np.asarray(labels)
+    if labels.shape != x.shape[:1]:
+        raise ValueError(f"labels must be one for each of {len(x)} samples, got the shape {labels.shape}")
+    classes, label = np.unique(labels, return_inverse=True)
+    if len(classes) < 2:
+        raise ValueError(f"labels must be of two classes or more, got {classes}")
+    spread = x.reshape(len(x), -1).var(0).sum()
+    return math.sqrt(spread) * np.eye(len(classes))[label]
+
+
+def _images(x: np.ndarray, moves: Sequence[Move]) -> np.ndarray:
+    """All images of the samples, ``(|G|, n, …)``."""
+    found = []
+    for k, move in enumerate(moves):
+        wrong = f"moves[{k}] does not act on samples of shape {x.shape[1:]}"
+        try:
+            image = np.asarray(move(x.copy()), dtype=float)
+        except Exception as error:
+            raise ValueError(f"{wrong}: {error}") from None
+        if image.shape != x.shape:
+            raise ValueError(f"{wrong}: it makes {image.shape[1:]} of them")
+        found.append(image)
+    return np.stack(found)
+
+
+def _check_group(x: np.ndarray, moves: Sequence[Move]) -> None:
+    """Compare all products of two moves with the moves, on some samples."""
+    known, size = _images(x, moves), 1e-6 * np.abs(x).max()
+
+    def number(image: np.ndarray) -> int | None:
+        gap = np.abs(known - image).reshape(len(moves), -1).max(1)
+        return int(np.argmax(gap <= size)) if (gap <= size).any() else None
+
+    for k, image in enumerate(known):
+        if (same := number(image)) != k:
+            raise ValueError(f"moves must differ, but moves[{same}] and moves[{k}] do the same to these samples")
+    for j, image in enumerate(known):
+        row = [number(second) for second in _images(image, moves)]
+        if None in row:
+            raise ValueError(f"moves must form a group: moves[{j}] and then moves[{row.index(None)}] is none of them")
+        if len(set(row)) < len(row):
+            raise ValueError(f"moves must form a group: moves[{j}] has no inverse")
