@@ -11,6 +11,7 @@ import torch
 from scipy.stats import binom
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF
+from sklearn.kernel_ridge import KernelRidge
 from sklearn.svm import SVC
 
 from lib.symmetry.fourier import GroupFourier
@@ -276,9 +277,14 @@ def test_digits_that_nobody_turned() -> None:
     assert not set(y.tolist()) & {6, 9}
     assert x.shape == turned.shape
     kernel = page.gaussian(0.1)
-    upright, moved = page.errors(200, 3, page.averaged(kernel, page.maps(page.moves_of("C4"))))
-    assert upright == moved < 0.1
-    assert page.errors(200, 3, kernel)[1] > 0.4
+    found = page.errors(3, page.averaged(kernel, page.maps(page.moves_of("C4"))), (50, 200))
+    assert [row[:2] for row in found] == [(3, 50), (3, 200)]
+    assert all(upright == turned for *_, upright, turned in found)
+    assert found[1][2] < min(0.1, found[0][2])
+    assert page.errors(3, kernel, (200,))[0][3] > 0.4
+    model = KernelRidge(alpha=1e-3, kernel="rbf", gamma=0.1).fit(x[:200], np.eye(10)[y[:200]])
+    wrong = np.mean(model.predict(x[-600:]).argmax(1) != y[-600:].numpy())
+    assert page.errors(3, kernel, (200,))[0][2] == pytest.approx(wrong)
 
 
 def test_copies_before_the_split_are_below_a_half() -> None:
