@@ -83,59 +83,6 @@ def test_a_library_classifier_says_the_same() -> None:
     assert page.symmetry_test(x, moves, seed=21).accuracy == pytest.approx(theirs, abs=0.05)
 
 
-def test_labels_are_tested_with_the_samples() -> None:
-    rng = np.random.default_rng(4)
-    label = rng.integers(2, size=600)
-    x = rng.standard_normal((600, 2)) + 4 * (2 * label[:, None] - 1)  # symmetric under −1, with its label not
-    flip = [lambda v: v, lambda v: -v]
-    assert page.symmetry_test(x, flip).p_value() > 1e-3
-    assert page.symmetry_test(x, flip, label).accuracy > 0.65
-    names = np.where(label > 0, "up", "down")
-    assert page.symmetry_test(x, flip, names) == page.symmetry_test(x, flip, label)
-
-
-def test_the_door() -> None:
-    """One clear error for everything that would give a number without a meaning."""
-    x, quarter = page.pictures(1)[0], page.moves_of("C4")
-    same, hole, endless = quarter[0], x.copy(), x.copy()
-    hole[5, 0, 0], endless[7, 1, 1] = math.nan, math.inf
-    cases = [
-        ((x[:59], quarter), "x must hold at least 60 samples.*got the shape .59, 8, 8."),
-        ((x[:, 0, 0], quarter), "x must hold at least 60 samples, each of them an array"),
-        ((hole, quarter), "x must be finite, but sample 5 is not"),
-        ((endless, quarter), "x must be finite, but sample 7 is not"),
-        ((x.astype(str), quarter), "x must hold real numbers"),
-        ((x + 1j, quarter), "x must hold real numbers"),
-        ((x, [same]), "moves must be two functions or more"),
-        ((x, [same, 3]), "moves must be two functions or more"),
-        ((x[:, :6], quarter), r"moves\[1\] does not act on samples of shape \(6, 8\): it makes \(8, 6\)"),
-        ((x.reshape(-1, 64), quarter), r"moves\[0\] does not act on samples of shape \(64,\)"),
-        ((x, [same, lambda v: v / 0 + "a"]), r"moves\[1\] does not act"),
-        ((x, quarter[:3]), r"moves must form a group: moves\[1\] and then moves\[2\] is none of them"),
-        ((x, quarter[1:]), "moves must form a group"),
-        ((x, [same, lambda v: 0 * v]), r"moves must form a group: moves\[1\] has no inverse"),
-        ((x, [same, lambda v: v + 0.01]), "is none of them"),
-        ((x, [*quarter, quarter[2]]), r"moves\[2\] and moves\[4\] do the same"),
-        ((np.ones((60, 4, 4)), quarter), r"moves\[0\] and moves\[1\] do the same"),
-        ((x, quarter, np.ones(len(x))), "labels must be of two classes or more"),
-        ((x, quarter, np.ones(3)), "labels must be one label for each of 1797 samples"),
-    ]
-    for arguments, message in cases:
-        with pytest.raises(ValueError, match=message):
-            page.symmetry_test(*arguments)
-    before = x.copy()
-    page.symmetry_test(x, [same, lambda v: np.negative(v, out=v)])  # moves that work in place
-    assert np.array_equal(x, before)
-
-
-def test_tensors_and_integers_come_in() -> None:
-    x = page.pictures(1)[0][:200]
-    whole = (16 * x).astype(int)
-    quarter = page.moves_of("C4")
-    assert page.symmetry_test(torch.tensor(x), quarter) == page.symmetry_test(x, quarter)
-    assert page.symmetry_test(whole, quarter) == page.symmetry_test(16 * x, quarter)
-
-
 @pytest.mark.parametrize("delta", [Fraction(0), Fraction(1, 3), Fraction(9, 10), Fraction(1)])
 def test_floors(delta: Fraction) -> None:
     plain, even = (page.floor(page.POWERS[k], delta) for k in ("plain", "invariant"))

@@ -138,7 +138,7 @@ def _columns(labels: Any, x: np.ndarray) -> np.ndarray:
     """Labels as columns, as far apart as samples are."""
     labels = np.asarray(labels)
     if labels.shape != x.shape[:1]:
-        raise ValueError(f"labels must be one for each of {len(x)} samples, got the shape {labels.shape}")
+        raise ValueError(f"labels must be one label for each of {len(x)} samples, got the shape {labels.shape}")
     classes, label = np.unique(labels, return_inverse=True)
     if len(classes) < 2:
         raise ValueError(f"labels must be of two classes or more, got {classes}")
