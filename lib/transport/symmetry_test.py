@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,7 +23,8 @@ LEAST = 60  # samples
 Move = Callable[[np.ndarray], np.ndarray]
 
 
-class Score(NamedTuple):
+@dataclass(frozen=True)
+class Score:
     """How many guesses were right.
 
     Attributes
