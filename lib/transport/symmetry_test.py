@@ -155,7 +155,7 @@ def _images(x: np.ndarray, moves: Sequence[Move]) -> np.ndarray:
         wrong = f"moves[{k}] does not act on samples of shape {x.shape[1:]}"
         try:
             image = np.asarray(move(x.copy()), dtype=float)
-        except Exception as error:
+        except Exception as error:  # a reader's own function raises what it likes
             raise ValueError(f"{wrong}: {error}") from None
         if image.shape != x.shape:
             raise ValueError(f"{wrong}: it makes {image.shape[1:]} of them")
