@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ def at_scale(run: str, root: Path) -> str:
     lines = []
     for path in sorted((root / "sweeps").glob("*.yml")):
         text = path.read_text(encoding="utf-8")
-        if yaml.safe_load(text)["notebook"] == run:
+        if _notebook(text) == run:
             lines += [f"`sweeps/{path.name}` executes this page once per point:", ""]
             lines += ["```yaml", text.rstrip(), "```", ""]
     for path, facts in tables(run, root / "data" / "results"):
@@ -33,8 +34,13 @@ def tables(run: str, results: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
     """Yield the path and the provenance of every stored table that a run made."""
     for path in sorted(results.glob("*/*.parquet")):
         facts = json.loads(pq.read_schema(path).metadata[b"PANDAS_ATTRS"])
-        if yaml.safe_load(facts["specification"])["notebook"] == run:
+        if _notebook(facts["specification"]) == run:
             yield path, facts
+
+
+@cache
+def _notebook(specification: str) -> str:
+    return yaml.load(specification, yaml.CSafeLoader)["notebook"]
 
 
 def _rows(facts: dict[str, Any]) -> Iterator[str]:

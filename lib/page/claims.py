@@ -7,6 +7,7 @@ import operator
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -101,11 +102,17 @@ def _read_register(path: str | Path | None) -> dict[str, Any]:
     file = Path(path) if path is not None else ROOT / "book" / "claims.yml"
     if not file.is_file():
         raise ValueError(f"no register of claims at {file.name}: the package has to be run from the book's checkout")
-    content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    content = _yaml(file.read_text(encoding="utf-8"))
     for key in ("finished_chapters", "claims"):
         if not isinstance(content, dict) or not isinstance(content.get(key), list):
             raise ValueError(f"{file.name} must have a list under the key {key!r}")
     return content
+
+
+@lru_cache(maxsize=8)
+def _yaml(text: str) -> Any:
+    """Read a text once, however often its register is asked for: a build asks hundreds of times."""
+    return yaml.load(text, yaml.CSafeLoader)
 
 
 def _parse_claim(row: Any, place: int) -> Claim:
