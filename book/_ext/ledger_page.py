@@ -45,9 +45,9 @@ def claim_markdown(row: Row, documents: Collection[str], dates: BoundDates | Non
         lines.append(f"*Bounds:* {'; '.join(bounds)}.")
     for record in row.records:
         lines += ["", *_table(row, record), "", _provenance(record, claim), ""]
-    since = sorted({date for name in claim.checks if (date := (dates or {}).get((claim.id, name)))}, key=lambda d: d[1])
-    if since:
-        stands = " and ".join(f"{date} (commit `{commit}`)" for commit, date in since)
+    known = [(dates or {}).get((claim.id, name)) for name in claim.checks]
+    if since := sorted({(date, commit) for commit, date in filter(None, known)}):
+        stands = " and ".join(f"{date} (commit `{commit}`)" for date, commit in since)
         lines += ["", f"*{'Bound' if len(claim.checks) == 1 else 'Bounds'} unchanged since* {stands}.", ""]
     if row.others:
         lines += ["", _other_seeds(row), ""]

@@ -1,6 +1,7 @@
 """The tests, readable in the book: one page per file, an anchor per test, and links from the panels to them.
 
-``sphinx.ext.viewcode`` does the same for the package.
+``sphinx.ext.viewcode`` does the same for the package. All these pages stand outside the table of contents, which is
+therefore drawn once for all of one depth.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from sphinx.util.docutils import SphinxRole
 
 logger = logging.getLogger(__name__)
 _FOLDER = "_tests"
+_CONTENTS: dict[tuple[str, int], dict[tuple[tuple[str, Any], ...], str]] = {}  # HTML by depth of the page and options
 
 
 class TestLink(SphinxRole):
@@ -72,8 +74,26 @@ def source_pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
         yield f"{_FOLDER}/{path.stem}", {"title": path.name, "body": body, "parents": []}, "page.html"
 
 
+def share_contents(
+    app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None
+) -> None:
+    """Give a page of source the sidebar's table of contents that another one of its depth has drawn."""
+    if doctree is not None or not page.startswith(("_modules/", f"{_FOLDER}/")):
+        return
+    draw, drawn = context["toctree"], _CONTENTS.setdefault((app.outdir, page.count("/")), {})
+
+    def toctree(**options: Any) -> str:
+        key = tuple(sorted(options.items()))
+        if key not in drawn:
+            drawn[key] = draw(**options)
+        return drawn[key]
+
+    context["toctree"] = toctree
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register the role and the pages."""
     app.add_role("test", TestLink())
     app.connect("html-collect-pages", source_pages)
+    app.connect("html-page-context", share_contents, priority=100)  # before the theme, which draws it
     return {"parallel_read_safe": True, "parallel_write_safe": True}
