@@ -97,3 +97,63 @@ def test_bad_parameters_stop_at_the_door() -> None:
     for name, value in {"group": "D4", "seeds": 1, "seed": -1, "few": 60, "device": "abacus"}.items():
         with pytest.raises(ValueError, match=f"{name} must"):
             load(CHAPTER, **{name: value})
+
+
+@pytest.mark.parametrize("group", ["C2", "C4", "D4"])
+def test_compatibility_is_the_norm_of_the_commutator(group: str) -> None:
+    out, into = page.matrices(4, group), page.matrices(8, group)
+    whole = torch.einsum("gab,gij->gaibj", out, into).flatten(3).flatten(1, 2).mean(0)  # Π_E on all maps, 1024²
+    rng = torch.Generator().manual_seed(0)
+    some = torch.randn(3, 16, 64, dtype=torch.float64, generator=rng)
+    for maps in (page.convolutions(3, 2), some):
+        L = torch.linalg.qr(maps.flatten(1).mT)[0]
+        onto = L @ L.mT
+        norm = float(torch.linalg.matrix_norm(onto @ whole - whole @ onto, 2))
+        assert page.compatibility(maps, group) == pytest.approx(norm, abs=1e-9)
+
+
+@pytest.mark.parametrize(("taps", "stride", "compatible"), [(1, 1, True), (5, 1, True), (2, 2, True), (5, 2, False)])
+def test_layers_that_reach_all_cells_alike_are_compatible(taps: int, stride: int, compatible: bool) -> None:
+    norm = page.compatibility(page.convolutions(taps, stride), "D4")
+    assert norm < 1e-7 if compatible else norm > 0.1
+
+
+def test_convolutions_are_torchs() -> None:
+    x, w = pictures(1, 3), torch.randn(9, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
+    by_maps = (w[:, None, None] * page.convolutions(3, 2)).sum(0) @ x.flatten()
+    direct = torch.nn.functional.conv2d(x[None], w.view(1, 1, 3, 3), stride=2, padding=1)
+    assert torch.allclose(by_maps, direct.flatten(), atol=1e-12)
+
+
+def test_the_price_is_right_for_gaussian_inputs() -> None:
+    rng = torch.Generator().manual_seed(5)
+    F, Z = torch.randn(2, 20_000, 6, dtype=torch.float64, generator=rng)
+    w, noise = torch.arange(6.0).double()[:, None], 0.3 * torch.randn(2, 20_000, 1, dtype=torch.float64, generator=rng)
+    y, z = F @ w + noise[0], Z @ w + noise[1]
+    k, variance, floor = page.price(F, y, Z, z)
+    assert (k, variance, floor) == (6, pytest.approx(0.09, rel=0.05), pytest.approx(0.09, rel=0.05))
+    seen = page.measured_price(F, y, Z[:500], z[:500], 20, 0, draws=2000)
+    assert seen == pytest.approx(floor + variance * k / (20 - k - 1), rel=0.1)
+
+
+@pytest.mark.parametrize("group", ["C2", "C4", "D4"])
+def test_tied_networks_are_invariant_and_full_augmentation_splits(group: str) -> None:
+    rng = torch.Generator().manual_seed(6)
+    E = page.tied_plane(group, 3)
+    assert torch.allclose(E.mT @ E, torch.eye(E.shape[1]).double())
+    A = E @ torch.randn(E.shape[1], dtype=torch.float64, generator=rng)
+    x, y = torch.rand(7, 4, 4, dtype=torch.float64, generator=rng), pictures(7)[:, 0, :3]
+    every = page.images(x, group)
+    assert torch.allclose(page.network(A, every[:, -1]), page.network(A, x), atol=1e-12)
+    labels = y.repeat_interleave(every.shape[1], 0)
+    assert page.off_E(E, A, every.flatten(0, 1), labels)[1] < 1e-12
+    assert page.off_E(E, A, every[:, :-1].flatten(0, 1), labels[len(y) :])[1] > 1e-6  # one image left out
+
+
+def test_training_stays_where_it_may_go() -> None:
+    E = page.tied_plane("C4", 1)
+    x, y = pictures(9)[:, :4, :4], pictures(9)[:, 0, :1]
+    start = torch.ones(E.shape[1], dtype=torch.float64)
+    A = page.trained(E, start, x, y)
+    assert torch.allclose(E @ (E.mT @ A), A, atol=1e-12)
+    assert page.objective(A, x, y) < page.objective(E @ start, x, y)
