@@ -31,10 +31,14 @@ def emptiness(pixels: np.ndarray) -> str | None:
     return None
 
 
+def shrunk(pixels: np.ndarray) -> np.ndarray:
+    """Return an image as a small square."""
+    return resize(pixels, (_SIDE, _SIDE), anti_aliasing=True)
+
+
 def similarity(first: np.ndarray, second: np.ndarray) -> float:
-    """Return the structural similarity of two images, both shrunk to one small square, at most 1."""
-    a, b = (resize(pixels, (_SIDE, _SIDE), anti_aliasing=True) for pixels in (first, second))
-    return float(structural_similarity(a, b, data_range=1.0))
+    """Return the structural similarity of two shrunk images, at most 1."""
+    return float(structural_similarity(first, second, data_range=1.0))
 
 
 def figure_problems(stored: list[dict[str, Any]], fresh: list[dict[str, Any]], shape_only: bool = False) -> list[str]:
@@ -54,6 +58,6 @@ def figure_problems(stored: list[dict[str, Any]], fresh: list[dict[str, Any]], s
             messages.append(f"stored figure {number} {problem}")
         elif not 0.9 < ratio < 1.1:
             messages.append(f"stored figure {number} has another shape: {before.shape} for {now.shape}")
-        elif not shape_only and (alike := similarity(before, now)) < ALIKE:
+        elif not shape_only and (alike := similarity(shrunk(before), shrunk(now))) < ALIKE:
             messages.append(f"stored figure {number} shows something else: similarity {alike:.2f}, at least {ALIKE}")
     return messages

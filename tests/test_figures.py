@@ -18,7 +18,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.image import imread
 
 from lib.page.figures import COLOURS, _png, image_grid, show, style, table
-from tests.figures import ALIKE, emptiness, figure_problems, read_png, similarity
+from tests.figures import ALIKE, emptiness, figure_problems, read_png, shrunk, similarity
 
 TEXTS = {"label": "fig-line-1", "caption": "A line.\n It rises.", "alt": "A straight line that rises to the right."}
 
@@ -185,6 +185,6 @@ def test_no_stored_figure_is_empty_and_no_two_are_alike() -> None:
                     figures[label] = read_png("".join(output["data"]["image/png"]))
     assert {label: problem for label, pixels in figures.items() if (problem := emptiness(pixels))} == {}
     own = [label for label in sorted(figures) if label != "fig-linear-digits" and not label.startswith("fig-seeds-")]
-    some = [figures[label] for label in own[::4]]
+    some = [shrunk(figures[label]) for label in own[::4]]
     alike = [similarity(a, b) for i, a in enumerate(some) for b in some[:i]]
     assert max(alike) < ALIKE
