@@ -12,6 +12,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from lib.page.claims import load_claims
+from lib.page.ledger import collect, count_line
 from tests.browser import ROOT, build_book, serve, toc_pages, visit
 
 WINDOWS = [(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")]
@@ -107,6 +108,34 @@ def test_the_theme_switch(site: str, browser: Browser) -> None:
             seen.page.locator("button.theme-switch-button").first.click()
             backgrounds.add(tuple(seen.page.evaluate(BACKGROUND)))
         assert len(backgrounds) == 2
+
+
+def test_the_opening_page_moves_for_those_who_do_not_mind(site: str, browser: Browser) -> None:
+    step = "() => document.querySelector('#movie-hero output').textContent"
+    with visit(browser, f"{site}/intro.html") as seen:
+        last = seen.page.locator("#movie-hero input").get_attribute("max")
+        seen.page.wait_for_function("max => document.querySelector('#movie-hero input').value !== max", arg=last)
+        seen.page.locator("#movie-hero button").click()  # stops it for good
+        seen.page.emulate_media(reduced_motion="reduce")
+        seen.page.reload()
+        assert seen.page.locator("#movie-hero button").get_attribute("aria-label") == "Play"
+        shown = seen.page.evaluate(step)
+        seen.page.wait_for_timeout(300)
+        assert seen.page.evaluate(step) == shown == "step = 600"
+        seen.page.locator("#movie-hero button").click()
+        seen.page.wait_for_function("document.querySelector('#movie-hero button').ariaLabel === 'Pause'")
+
+
+def test_the_opening_page_shows_what_is_stored(pages: Path) -> None:
+    """Its count is the ledger's, its panel the chapter's, its cards stand in the order of the contents."""
+    text = (pages / "intro.html").read_text()
+    rows = collect(sorted((ROOT / "book").glob("*.ipynb")), load_claims())
+    assert f"<strong>{count_line(rows)}</strong>" in text
+    (record,) = next(row for row in rows if row.claim.id == "A1").records
+    assert record.panel in text
+    cards = re.findall(r'sd-stretched-link[^"]* reference internal" href="(\w+)\.html', text)
+    assert cards == [name for name in toc_pages() if name in cards]
+    assert len(cards) == text.count("_images/thumbnail-") > 20
 
 
 def test_what_rests_on_what_is_drawn_and_said(pages: Path) -> None:
