@@ -234,7 +234,8 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.setup_extension("sphinx.ext.autodoc")
     app.setup_extension("sources_of_tests")
     app.setup_extension("claim_graph")
-    app.setup_extension("landing")
+    for name in ("landing", "mending"):
+        app.setup_extension(name)
     app.add_directive("api", Api)
     app.add_directive("ledger", Ledger)
     app.add_role("claim", ClaimLink())

@@ -15,3 +15,27 @@ document.addEventListener("DOMContentLoaded", () => {
   }
   play();
 });
+
+// Formulas that are wider than the page scroll, and what scrolls can be reached and moved with the keyboard.
+const markWideFormulas = () => {
+  const boxes = [...document.querySelectorAll(".bd-article :is(span.math, div.math mjx-container)")];
+  const wide = boxes.map(box => box.scrollWidth > box.clientWidth + 4);
+  boxes.forEach((box, place) => {
+    box.classList.toggle("scrolls", wide[place]);
+    if (wide[place]) box.tabIndex = 0;
+    else box.removeAttribute("tabindex");
+  });
+};
+window.addEventListener("load", async () => {
+  if (window.MathJax && MathJax.startup) await MathJax.startup.promise;
+  markWideFormulas();
+  window.addEventListener("resize", markWideFormulas);
+});
+
+// The theme's triangles beside the entries of the contents have no name.
+document.addEventListener("DOMContentLoaded", () => {
+  for (const triangle of document.querySelectorAll("nav details > summary")) {
+    const entry = triangle.closest("li").querySelector("a");
+    triangle.setAttribute("aria-label", `Pages under ${entry.textContent.trim()}`);
+  }
+});
