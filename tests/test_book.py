@@ -12,9 +12,12 @@ import pytest
 from playwright.sync_api import Browser
 
 from lib.page.claims import load_claims
+from lib.page.ledger import collect, count_line
 from tests.browser import ROOT, build_book, serve, toc_pages, visit
+from tests.examine import violations
 
 WINDOWS = [(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")]
+EXAMINED = {(1280, "light"), (390, "dark")}  # by axe-core: each width and each theme once
 
 # In the page: formulas without their typeset form, formulas MathJax could not read, and delimiters left in the text.
 MATHS = """() => {
@@ -65,6 +68,28 @@ def test_page(site: str, browser: Browser, name: str, width: int, theme: str) ->
         assert red + green + blue < 200 if theme == "dark" else red + green + blue > 700
         assert theme == "light" or set(seen.page.evaluate(CARDS)) <= {"rgb(255, 255, 255)"}
         assert seen.errors == seen.outside == seen.missing == []
+        assert (width, theme) not in EXAMINED or violations(seen.page) == []
+
+
+def test_what_hinders_a_reader_is_found(pages: Path, browser: Browser) -> None:
+    """The check above would also pass if it examined nothing: here a page is spoilt."""
+    spoilt = """() => document.querySelector('article').insertAdjacentHTML('beforeend', `
+      <dl><p>no term</p></dl> <button></button> <p style="color:#ccc;background:#fff">pale</p>
+      <pre style="background:#fff"><span class="n" style="color:#ddd">pale</span></pre>`)"""
+    with serve(pages) as site, visit(browser, f"{site}/genindex.html") as seen:
+        seen.page.evaluate(spoilt)
+        found = [violation.rule for violation in violations(seen.page)]
+    assert sorted(found) == ["button-name", "color-contrast", "color-contrast", "definition-list"]
+
+
+def test_wide_formulas_can_be_scrolled_with_the_keyboard(site: str, browser: Browser) -> None:
+    with visit(browser, f"{site}/haar_projections.html", width=390) as seen:
+        wide = seen.page.locator(".scrolls")
+        assert wide.count() > 0
+        assert seen.page.evaluate("[...document.querySelectorAll('.scrolls')].every(box => box.tabIndex === 0)")
+        assert wide.count() < seen.page.locator("mjx-container").count() / 4
+        wide.first.press("ArrowRight")
+        seen.page.wait_for_function("document.querySelector('.scrolls').scrollLeft > 0")
 
 
 def test_the_chapters_show_what_they_promise(pages: Path) -> None:
@@ -107,6 +132,34 @@ def test_the_theme_switch(site: str, browser: Browser) -> None:
             seen.page.locator("button.theme-switch-button").first.click()
             backgrounds.add(tuple(seen.page.evaluate(BACKGROUND)))
         assert len(backgrounds) == 2
+
+
+def test_the_opening_page_moves_for_those_who_do_not_mind(site: str, browser: Browser) -> None:
+    step = "() => document.querySelector('#movie-hero output').textContent"
+    with visit(browser, f"{site}/intro.html") as seen:
+        last = seen.page.locator("#movie-hero input").get_attribute("max")
+        seen.page.wait_for_function("max => document.querySelector('#movie-hero input').value !== max", arg=last)
+        seen.page.locator("#movie-hero button").click()  # stops it for good
+        seen.page.emulate_media(reduced_motion="reduce")
+        seen.page.reload()
+        assert seen.page.locator("#movie-hero button").get_attribute("aria-label") == "Play"
+        shown = seen.page.evaluate(step)
+        seen.page.wait_for_timeout(300)
+        assert seen.page.evaluate(step) == shown == "step = 600"
+        seen.page.locator("#movie-hero button").click()
+        seen.page.wait_for_function("document.querySelector('#movie-hero button').ariaLabel === 'Pause'")
+
+
+def test_the_opening_page_shows_what_is_stored(pages: Path) -> None:
+    """Its count is the ledger's, its panel the chapter's, its cards stand in the order of the contents."""
+    text = (pages / "intro.html").read_text()
+    rows = collect(sorted((ROOT / "book").glob("*.ipynb")), load_claims())
+    assert f"<strong>{count_line(rows)}</strong>" in text
+    (record,) = next(row for row in rows if row.claim.id == "A1").records
+    assert record.panel in text
+    cards = re.findall(r'sd-stretched-link[^"]* reference internal" href="(\w+)\.html', text)
+    assert cards == [name for name in toc_pages() if name in cards]
+    assert len(cards) == text.count("_images/thumbnail-") > 20
 
 
 def test_what_rests_on_what_is_drawn_and_said(pages: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from pathlib import Path
 from types import FunctionType
 
@@ -30,6 +31,21 @@ def test_cells_that_define_functions_say_so(name: str) -> None:
     for cell in cells:
         if "define" in cell["metadata"].get("tags", ()):
             assert any(line.startswith(("def ", "class ")) for line in cell["source"]), "".join(cell["source"])
+
+
+@pytest.mark.parametrize("path", sorted(BOOK.glob("*.ipynb")), ids=lambda p: p.stem)
+def test_a_chapter_ends_with_where_this_goes_next(path: Path) -> None:
+    """Two pages or more, each with a sentence; the last cell, so that nothing is overlooked below it."""
+    last = json.loads(path.read_text(encoding="utf-8"))["cells"][-1]
+    heading, _, *items = "".join(last["source"]).splitlines()
+    assert (last["cell_type"], heading) == ("markdown", "## Where this goes next")
+    assert len(items) >= 2
+    for item in items:
+        links = re.findall(r"\{doc\}`([\w/]+)`", item)
+        assert links, item
+        assert path.stem not in links
+        assert item.startswith("- ")
+        assert item.endswith(".")
 
 
 def test_parameters_reach_the_page_and_are_checked() -> None:

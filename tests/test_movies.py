@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page
 
-from lib.page.movies import LARGEST, Movie, Panel, point_movie
+from lib.page.movies import LARGEST, Movie, Panel, excerpt, point_movie
 
 TEXTS = {
     "label": "movie-test",
@@ -89,6 +89,33 @@ def test_stores_the_frames() -> None:
 def test_without_a_script_the_last_frame_stands() -> None:
     html = movie(frames=5, points=1).html
     assert '<circle class="point" cx="750" cy="375" r="11"/>' in html
+
+
+SHORT = {"label": "movie-short", "caption": "One cloud & fewer points", "alt": "One cloud that drifts to the left."}
+
+
+def test_an_excerpt_is_the_movie_of_fewer_points() -> None:
+    """The same as if it had been made of them from the start."""
+    drift = np.linspace(-1, 1, 5)[:, None, None] * np.array([1.0, 0.5]) + 0.1 * np.arange(7)[:, None]
+    panels = [Panel("left", drift), Panel("right", -drift, [[0.0, 1.0]]), Panel("up", drift * [0, 1])]
+    few = [Panel(p.title, p.frames[:, ::3], p.marks) for p in (panels[1], panels[0])]
+    assert excerpt(movie(panels=panels).html, [1, 0], every=3, **SHORT) == movie(panels=few, **SHORT)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"html": "<figure></figure>"}, "html must be that of a movie"),
+        ({"panels": []}, "panels must name some of the pictures 0 to 1"),
+        ({"panels": [2]}, "panels must name some of the pictures 0 to 1, got"),
+        ({"every": 0}, "every must be"),
+        ({"label": "short"}, "label must be 'movie-'"),
+    ],
+)
+def test_an_excerpt_refuses(change: dict, message: str) -> None:
+    given = {"html": movie().html, "panels": [0], "every": 1} | SHORT | change
+    with pytest.raises(ValueError, match=message):
+        excerpt(given.pop("html"), given.pop("panels"), **given)
 
 
 @pytest.fixture

@@ -112,7 +112,7 @@ def chapter_map(chapter: str, nodes: Mapping[str, Node]) -> str:
     lines = [_line(places[low], places[name]) for name, node in own.items() for low in node.rests_on]
     boxes = [_box(node, places[name], name in own) for name, node in shown.items()]
     return (
-        f'<div class="claim-map"><svg width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img" '
+        f'<div class="claim-map"><svg width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="group" '
         f'aria-label="What rests on what in the chapter">{"".join(lines + boxes)}</svg></div>'
     )
 

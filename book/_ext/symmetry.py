@@ -24,7 +24,7 @@ from external_names import resolve_external
 from figures_and_panels import prepare_notebook
 from ledger_page import claim_markdown, group_by_section, overview_markdown, seeds_markdown
 from lib.page.claims import load_claims, load_finished_chapters, load_sections
-from lib.page.ledger import BoundDates, Row, bound_dates, collect, expectation_problems, problems
+from lib.page.ledger import BoundDates, Row, bound_dates, collect, expectation_problems, problems, read_records
 from lib.page.seed_tables import read_seed_tables
 from run_pages import at_scale
 
@@ -152,6 +152,34 @@ class DefinitionLink(SphinxRole):
         return [link], []
 
 
+class Measured(SphinxRole):
+    """``{measured}`B8 shared_reduction``` is the stored worst value of a check, as a link to its panel.
+
+    A third word takes another number of the check: ``median``, ``spread``, ``count``, or ``control`` for the broken
+    control that comes closest to the bound.
+    """
+
+    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        """Return the link, or a warning where no such number is stored."""
+        claim, check, which = [*self.text.split(), "worst"][:3]
+        book = Path(self.env.srcdir)
+        try:
+            chapter = load_claims(book / "claims.yml")[claim].chapter
+            self.env.note_dependency(str(book / f"{chapter}.ipynb"))
+            record = next(r.content for r in read_records(book / f"{chapter}.ipynb") if r.content["id"] == claim)
+            number = record["control"][check]["worst"] if which == "control" else record["measured"][check][which]
+        except (KeyError, StopIteration, OSError):
+            logger.warning(
+                f"nothing is stored for {self.text!r}", location=self.get_location(), type="symmetry", subtype="claim"
+            )
+            return [nodes.literal("", self.text)], []
+        link = pending_xref(
+            "", nodes.inline("", str(number)), refdomain="", reftype=_LINK, reftarget=chapter, refdoc=self.env.docname
+        )
+        link["anchor"], link["reftitle"] = f"evidence-{claim.lower()}", f"{claim}, {check}, {which}"
+        return [link], []
+
+
 def resolve_claim(app: Sphinx, env: Any, node: pending_xref, content: nodes.Node) -> nodes.reference | None:
     """Point a claim link at its page and anchor."""
     if node["reftype"] != _LINK:
@@ -234,10 +262,13 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.setup_extension("sphinx.ext.autodoc")
     app.setup_extension("sources_of_tests")
     app.setup_extension("claim_graph")
+    for name in ("architecture", "landing", "mending"):
+        app.setup_extension(name)
     app.add_directive("api", Api)
     app.add_directive("ledger", Ledger)
     app.add_role("claim", ClaimLink())
     app.add_role("evidence", ClaimLink())
+    app.add_role("measured", Measured())
     app.add_role("definition", DefinitionLink())
     app.connect("config-inited", set_repository)
     app.connect("source-read", read_notebook)

@@ -12,11 +12,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
+from itertools import count
 from typing import Any
 
 import numpy as np
 
-from lib.checks import check_choice, check_float
+from lib.checks import check_choice, check_float, check_int
 
 _LABEL = re.compile(r"movie-[a-z0-9-]+")
 _SHORTEST_ALT = 20
@@ -131,6 +132,52 @@ def point_movie(
     return Movie(label, html)
 
 
+def excerpt(html: str, panels: Sequence[int], *, every: int, label: str, caption: str, alt: str) -> Movie:
+    """Return a smaller movie: some panels of a stored one, and of their points the first of every few.
+
+    Parameters
+    ----------
+    html
+        What :func:`point_movie` wrote.
+    panels
+        Which pictures are kept, counted from 0.
+    every
+        One point of so many is kept.
+    label, caption, alt
+        The texts of the smaller movie, as there.
+
+    Raises
+    ------
+    ValueError
+        No movie, no panel or one that is not there, ``every`` below 1, or a text of another form.
+    """
+    _check_texts(label, caption, alt)
+    old = re.search(r'<figure class="movie" id="([^"]*)" role="group" aria-label="([^"]*)"', html)
+    stored = re.search(r'<script type="application/json">(.*?)</script>', html)
+    if not old or not stored:
+        raise ValueError(f"html must be that of a movie, got {html[:40]!r}")
+    pictures = re.findall(r'<svg viewBox="-140 .*?</svg></svg>', html)
+    if not panels or not all(0 <= k < len(pictures) for k in panels):
+        raise ValueError(f"panels must name some of the pictures 0 to {len(pictures) - 1}, got {list(panels)}")
+    every = check_int("every", every)
+    data = json.loads(stored[1])
+    frames = len(data["times"])
+    clouds = [np.reshape(data["frames"][k], (frames, -1, 2))[:, ::every] for k in panels]
+    data["frames"] = [cloud.reshape(frames, -1).tolist() for cloud in clouds]
+    kept = "".join(_thinned(pictures[k], every) for k in panels)
+    start, end = html.index(pictures[0]), html.rindex(pictures[-1]) + len(pictures[-1])
+    small = (html[:start] + kept + html[end:]).replace(stored[1], _stored(data))
+    small = small.replace(f'"{old[1]}"', f'"{label}"').replace(old[2], escape(alt))
+    told = f"<figcaption>{escape(caption)}</figcaption>"
+    return Movie(label, re.sub(r"<figcaption>.*?</figcaption>", lambda _: told, small, flags=re.DOTALL))
+
+
+def _thinned(picture: str, every: int) -> str:
+    """Return a picture without most of its points."""
+    number = count()
+    return re.sub("<circle .*?/>", lambda dot: "" if next(number) % every else dot[0], picture)
+
+
 def _check_texts(label: str, caption: str, alt: str) -> None:
     if not isinstance(label, str) or not _LABEL.fullmatch(label):
         raise ValueError(f"label must be 'movie-' followed by small letters, digits and dashes, got {label!r}")
@@ -200,7 +247,6 @@ def _page(
         f'<span><svg class="key" viewBox="0 0 18 18" aria-hidden="true">{shapes[kind]}</svg> {escape(name)}</span>'
         for kind, name in legend
     )
-    stored = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
     return (
         f'<figure class="movie" id="{label}" role="group" aria-label="{escape(alt)}"><style>{_STYLE}</style>'
         f'<div class="pictures">{"".join(pictures)}</div><div class="legend">{keys}</div>'
@@ -208,8 +254,13 @@ def _page(
         f'<input type="range" min="0" max="{last}" value="{last}" step="1" aria-label="Frame of the animation"/>'
         f"<output>{escape(data['symbol'])} = {data['times'][last]:g}</output></div>"
         f"<figcaption>{escape(caption)}</figcaption>"
-        f'<script type="application/json">{stored}</script><script>{_SCRIPT.replace("LABEL", label)}</script></figure>'
+        f'<script type="application/json">{_stored(data)}</script>'
+        f"<script>{_SCRIPT.replace('LABEL', label)}</script></figure>"
     )
+
+
+def _stored(data: dict[str, Any]) -> str:
+    return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
 
 
 _STYLE = """

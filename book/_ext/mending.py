@@ -1,0 +1,36 @@
+"""Mend what docutils and Sphinx write so that a screen reader would be misled."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from sphinx.application import Sphinx
+
+_SIGNATURE = re.compile(r"<dl>\n((?:<dd>.*?</dd>\n)+)</dl>", re.DOTALL)
+
+
+def mended(html: str) -> str:
+    """Return the body of a page with two mistakes mended.
+
+    The lines of a long signature are a list of definitions without terms: they become plain lines. The bibliography is
+    a list whose members say that they are entries of a bibliography, and not of a list: it ceases to call itself one.
+    """
+    html = _SIGNATURE.sub(_plain_lines, html)
+    return html.replace('<div role="list" class="citation-list">', '<div class="citation-list">')
+
+
+def _plain_lines(match: re.Match[str]) -> str:
+    return match[1].replace("<dd>", '<span class="sig-line">').replace("</dd>", "</span>")
+
+
+def mend(app: Sphinx, pagename: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+    """Mend a page before it is written."""
+    if "body" in context:
+        context["body"] = mended(context["body"])
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Register the change."""
+    app.connect("html-page-context", mend)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,41 @@
+// The opening page's movie plays by itself, a few times and only for readers who do not mind movement.
+document.addEventListener("DOMContentLoaded", () => {
+  const movie = document.querySelector(".hero .movie");
+  if (!movie || matchMedia("(prefers-reduced-motion: reduce)").matches) return;
+  const button = movie.querySelector("button");
+  movie.querySelector("output").setAttribute("aria-live", "off");
+  let rounds = 5;
+  const play = () => {
+    if (button.getAttribute("aria-label") === "Play") button.click();
+    if (--rounds === 0) clearInterval(timer);
+  };
+  const timer = setInterval(play, 5500);
+  for (const event of ["click", "input"]) {
+    movie.addEventListener(event, made => made.isTrusted && clearInterval(timer));
+  }
+  play();
+});
+
+// Formulas that are wider than the page scroll, and what scrolls can be reached and moved with the keyboard.
+const markWideFormulas = () => {
+  const boxes = [...document.querySelectorAll(".bd-article :is(span.math, div.math mjx-container)")];
+  const wide = boxes.map(box => box.scrollWidth > box.clientWidth + 4);
+  boxes.forEach((box, place) => {
+    box.classList.toggle("scrolls", wide[place]);
+    if (wide[place]) box.tabIndex = 0;
+    else box.removeAttribute("tabindex");
+  });
+};
+window.addEventListener("load", async () => {
+  if (window.MathJax && MathJax.startup) await MathJax.startup.promise;
+  markWideFormulas();
+  window.addEventListener("resize", markWideFormulas);
+});
+
+// The theme's triangles beside the entries of the contents have no name.
+document.addEventListener("DOMContentLoaded", () => {
+  for (const triangle of document.querySelectorAll("nav details > summary")) {
+    const entry = triangle.closest("li").querySelector("a");
+    triangle.setAttribute("aria-label", `Pages under ${entry.textContent.trim()}`);
+  }
+});
