@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lib.gans.image_players import Discriminator, Generator, ImageNoise, matched_channels, parameters
+from lib.gans.image_players import Discriminator, Generator, ImageNoise, matched_channels
 from lib.gans.objectives import gradient_penalty
 from lib.gans.planar_convolution import GROUPS, act_on_images
 
@@ -37,7 +37,7 @@ def residuals(generator: Generator, discriminator: Discriminator, noise: ImageNo
     """Return max |G(turn(noise, g)) − g G(noise)|, and max |D(g x) − D(x)| over max(1, |D|), for x = G(noise)."""
     with torch.no_grad():
         images, turned = generator(noise), generator(generator.turn(noise, g))
-        moved = generator.act(g, images)
+        moved = act_on_images(generator.group, g, images)
         scores = discriminator(images, noise.labels)
         change = discriminator(moved, noise.labels) - scores
     return float((turned - moved).abs().max()), float(change.abs().max() / scores.abs().max().clamp(min=1))
@@ -100,7 +100,7 @@ def test_incomplete_generator_is_the_equivariant_one_at_the_identity() -> None:
     noise = whole.draw(LABELS, rng())
     neutral = ImageNoise(noise.z, torch.zeros_like(noise.element), LABELS)
     assert torch.equal(incomplete(noise), whole(neutral))
-    moved = whole.act(noise.element, incomplete(noise))
+    moved = act_on_images("p4m", noise.element, incomplete(noise))
     assert float((whole(noise) - moved).detach().abs().max()) < 1e-5
 
 
@@ -115,7 +115,7 @@ def test_eighth_turns_hold_approximately(size: int, high: float) -> None:
         noise, g = generator.draw(torch.arange(40) % 4, rng()), torch.tensor([1])
         with torch.no_grad():
             images, turned = generator(noise), generator(generator.turn(noise, g))
-            moved = generator.act(g, images)
+            moved = act_on_images(generator.group, g, images)
         shares.append(float(((turned - moved) * disc).norm() / ((images - moved) * disc).norm()))
     assert 0.01 < shares[0] < high
     assert shares[1] == 1
@@ -201,6 +201,10 @@ def test_states_can_be_copied() -> None:
         new[1].load_state_dict(discriminator.state_dict())
         assert torch.equal(new[0].eval()(noise), generator(noise))
         assert torch.equal(new[1].eval()(images, LABELS), discriminator(images, LABELS))
+
+
+def parameters(player: torch.nn.Module) -> int:
+    return sum(p.numel() for p in player.parameters())
 
 
 @pytest.mark.parametrize("player", [Generator, Discriminator])

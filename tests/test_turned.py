@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from lib.gans.image_games import move_images
+from lib.gans.planar_convolution import move_images
 from lib.images import datasets
-from lib.images.metrics import frechet_distance, score_images
+from lib.images.metrics import frechet_distance
 from lib.images.turned import judge_of, turned_images
 from lib.training.ensembles import generator_of
 
@@ -71,17 +71,6 @@ def test_mnist_is_turned_before_it_is_shrunk(tmp_path: Path, monkeypatch: pytest
 def test_tissue_has_colours_and_no_classes() -> None:
     parts = turned_images("histology", 8, share=0.1)
     assert all(images.shape[1:] == (3, 8, 8) and not labels.any() for images, labels in parts)
-
-
-def test_distances_are_those_of_the_features_in_float64() -> None:
-    """A generator that is a fixed set of real images: the score must be the distance of the features."""
-    (images, _), (real, _) = turned_images("digits", 8, "turns")
-    judge = judge_of("digits", 8, "turns")
-    x, y = (judge.features(v) for v in (real, images[:597]))
-    assert x.dtype == torch.float64
-    floor = float(score_images(judge, real, images[:597]).frechet)
-    assert 0 < floor < 0.1
-    assert floor == pytest.approx(float(frechet_distance(x, y)), rel=1e-9)
 
 
 def test_turning_samples_helps_a_generator_without_orientations() -> None:

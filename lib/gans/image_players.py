@@ -31,13 +31,20 @@ from lib.gans.planar_convolution import (
     PlanarBatchNorm,
     PlanarConv2d,
     act_on_features,
-    act_on_images,
     downsample,
     group_pool,
     steerable_basis,
     upsample,
 )
+from lib.training.ensembles import generator_of
 
+PAIRINGS = {
+    "plain/plain": ("plain", "plain"),
+    "plain/invariant": ("plain", "invariant"),
+    "equivariant/plain": ("equivariant", "plain"),
+    "incomplete/invariant": ("incomplete", "invariant"),
+    "equivariant/invariant": ("equivariant", "invariant"),
+}
 KINDS = ("plain", "equivariant", "incomplete")
 START_CHANNELS = 32  # in total, of the feature map that the latent vector becomes (more for p8)
 START_SIZES = range(4, 8)
@@ -111,14 +118,10 @@ class Generator(nn.Module):
         return ImageNoise(z.to(labels.device), element.to(labels.device), labels)
 
     def turn(self, noise: ImageNoise, g: Tensor) -> ImageNoise:
-        """Return the noise moved by g, shape ``(k,)`` or ``(n, k)``: the element σ becomes gσ, z stays."""
+        """Return the noise moved by g, shape ``(k,)`` or ``(n, k)``: σ becomes gσ, and images are moved."""
         G = GROUPS[self.group]
         check_instance("noise", noise, ImageNoise)
         return replace(noise, element=G.multiply(G.check("g", g).to(noise.element.device), noise.element))
-
-    def act(self, g: Tensor, images: Tensor) -> Tensor:
-        """Return the images moved by g, so that ``generator(turn(noise, g)) == act(g, generator(noise))``."""
-        return act_on_images(self.group, g, images)
 
     def forward(self, noise: ImageNoise) -> Tensor:
         """Return images in [−1, 1], shape ``(n, colours, size, size)``."""
@@ -179,10 +182,44 @@ class Discriminator(nn.Module):
         return self.score(invariants)[:, 0] + (self.embedding(labels) * invariants).sum(-1)
 
 
-def parameters(player: nn.Module) -> int:
-    """Return how many numbers are trained."""
-    check_instance("player", player, nn.Module)
-    return sum(p.numel() for p in player.parameters() if p.requires_grad)
+def players(
+    pairing: str,
+    group: str,
+    size: int,
+    colours: int = 1,
+    classes: int = 10,
+    channels: int = 64,
+    latent: int = 64,
+    matched: bool = False,
+    seed: int = 0,
+) -> tuple[Generator, Discriminator]:
+    """Return both players of a game before training; they depend on the arguments only.
+
+    Parameters
+    ----------
+    pairing
+        One of ``PAIRINGS``.
+    group
+        Symmetry of the players that have one, a key of ``GROUPS``.
+    size, colours, classes, latent
+        As for :class:`Generator`.
+    channels
+        Total channels of both players. If ``matched``, symmetric ones have as many as give them the parameters of a
+        plain one of so many channels.
+    matched
+        Whether players have equal numbers of parameters, not channels.
+    seed
+        Of the initial weights.
+    """
+    kinds, made = PAIRINGS[check_choice("pairing", pairing, PAIRINGS)], []
+    common: dict[str, Any] = {"size": size, "colours": colours, "classes": classes}
+    for place, (player, kind) in enumerate(zip((Generator, Discriminator), kinds, strict=True)):
+        own = common | ({"latent": latent} if player is Generator else {})
+        width = matched_channels(player, channels, group, **own) if matched and kind != "plain" else channels
+        own |= {"kind": kind} if player is Generator else {}
+        own["group"] = "none" if kind == "plain" else group
+        made.append(player(channels=width, rng=generator_of(seed, place), **own))
+    return made[0], made[1]
 
 
 def matched_channels(player: type[nn.Module], channels: int, group: str, **settings: Any) -> int:
@@ -204,7 +241,8 @@ def matched_channels(player: type[nn.Module], channels: int, group: str, **setti
 
     def count(channels: int, group: str) -> int:
         kind = {"kind": "plain" if group == "none" else "equivariant"} if player is Generator else {}
-        return parameters(player(channels=channels, group=group, rng=torch.Generator(), **kind, **settings))
+        made = player(channels=channels, group=group, rng=torch.Generator(), **kind, **settings)
+        return sum(p.numel() for p in made.parameters())
 
     wanted = count(channels, "none")
     above = 1 + bisect_left(range(1, channels + 1), wanted, key=lambda width: count(width * order, group))

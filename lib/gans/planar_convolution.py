@@ -55,6 +55,12 @@ def act_on_images(group: str, g: Tensor, images: Tensor) -> Tensor:
     return torch.where(g[..., None, None] % 2 == 1, _eighth_turn(moved), moved) if group == "p8" else moved
 
 
+def move_images(group: str, images: Tensor, rng: torch.Generator) -> Tensor:
+    """Return every image moved by a random element of a group of ``GROUPS``."""
+    elements = GROUPS[check_choice("group", group, GROUPS)].sample(len(images), rng)
+    return act_on_images(group, elements.to(images.device), images)
+
+
 def act_on_features(group: str, g: Tensor, features: Tensor) -> Tensor:
     """Return the moved feature maps ``(ρ(g) f)(a, x) = f(g⁻¹a, g⁻¹x)``, shape ``(n, channels · |H|, size, size)``.
 
@@ -179,8 +185,6 @@ class PlanarConv2d(nn.Conv2d):
         Side of the filters, odd: an even filter has no centre pixel to turn about.
     source, target
         ``"plane"`` or ``"group"``; plane to group lifts an image, group to plane returns to one.
-    bias
-        Whether there is a bias.
     """
 
     def __init__(
@@ -191,7 +195,6 @@ class PlanarConv2d(nn.Conv2d):
         kernel: int = 3,
         source: str = "group",
         target: str = "group",
-        bias: bool = True,
     ) -> None:
         order = GROUPS[check_choice("group", group, GROUPS)].order
         check_choice("source", source, FIELDS)
@@ -202,7 +205,7 @@ class PlanarConv2d(nn.Conv2d):
             raise ValueError("source or target must be 'group', got 'plane' for both")
         fan_in = check_int("inputs", inputs) * (order if source == "group" else 1)
         fan_out = check_int("outputs", outputs) * (order if target == "group" else 1)
-        super().__init__(fan_in, fan_out, kernel, padding=kernel // 2, bias=bias)
+        super().__init__(fan_in, fan_out, kernel, padding=kernel // 2)
         if order == 1:
             nn.init.normal_(self.weight, std=(fan_in * kernel**2) ** -0.5)
             return
@@ -210,7 +213,7 @@ class PlanarConv2d(nn.Conv2d):
         free = torch.empty(outputs, inputs, expansion.free).normal_(std=(fan_in * expansion.per_element) ** -0.5)
         self.weight = nn.Parameter(free)
         register_parametrization(self, "weight", expansion, unsafe=True)
-        if bias and target == "group":
+        if target == "group":
             self.bias = nn.Parameter(self.bias.detach()[:outputs].clone())
             register_parametrization(self, "bias", _Repetition(order), unsafe=True)
 

@@ -8,7 +8,7 @@ import torch
 
 from lib.checks import seeded
 from lib.gans import (
-    image_games,
+    image_players,
     layers,
     mixtures,
     objectives,
@@ -141,27 +141,12 @@ def pooled_features(features):
     return pooled, planar_convolution.upsample(features), planar_convolution.downsample(features)
 
 
-def _settings(**changes):
-    small = {"latent": 3, "classes": 2, "generator_channels": 8, "discriminator_channels": 8, "batch": 4}
-    return image_games.Settings(**small, iterations=1, **changes)
-
-
 @call(normal(6, 1, 8, 8, dtype=torch.float32).tanh(), numbers(2, 6))
-def game_of_images(images, labels):
+def players_of_images(images, labels):
     out = []
-    for how in (_settings(augmentation="p4"), _settings(pairing="incomplete/invariant", group="p8", objective="alpha")):
-        trained = image_games.train(how, images, labels, images.device)
-        drawn = image_games.generate(trained.generator, labels, seeded(0)).to(images.device)
-        out += [drawn, trained.discriminator(drawn, labels)]
-    gaps = image_games.residuals(trained.generator, trained.discriminator, "p8", images, labels)
-    noise = trained.generator.draw(labels, seeded(0))
-    turned = trained.generator.turn(noise, labels[:, None])
-    acted = trained.generator.act(labels[:, None], images)
-    return (
-        out,
-        gaps,
-        trained.generator(turned),
-        acted,
-        image_games.move_images("p4", images, seeded(0)),
-        image_games.check_data(how, images, labels),
-    )
+    for pairing, group in (("equivariant/invariant", "p4"), ("incomplete/invariant", "p8")):
+        both = image_players.players(pairing, group, 8, classes=2, channels=8, latent=3)
+        generator, discriminator = (player.to(images.device) for player in both)
+        noise = generator.draw(labels, seeded(0))
+        out += [generator(noise), generator(generator.turn(noise, labels[:, None])), discriminator(images, labels)]
+    return out, planar_convolution.move_images("p4", images, seeded(0))
