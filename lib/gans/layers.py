@@ -3,7 +3,7 @@
 Runs are a leading axis of every weight, so that all runs of a game are one batch of matrix products. Hidden layers are
 copies of the regular representation. A matrix W from a representation ρ into such copies is equivariant exactly when
 its rows are all images of free filters, ``W[(c, g)] = ρ(g) w_c``; out of copies, when its columns are. :class:`Filters`
-expands them.
+expands them; :class:`Shared` does it for matrices between any two representations by permutations.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from torch import Tensor
 from torch.nn.functional import leaky_relu
 
 from lib.checks import check_instance, check_int
+from lib.symmetry.representations import Representation
 
 _SLOPE = 0.1  # of the leaky rectifier
 
 
 class Weights(Protocol):
-    """A matrix that is filled from free numbers: :class:`Free`, :class:`Filters`, or a tie of pixels.
+    """A matrix that is filled from free numbers: :class:`Free`, :class:`Filters` or :class:`Shared`.
 
     ``expand`` takes free numbers ``(runs, count)`` to matrices ``(runs, outputs, inputs)``; ``to`` moves to a device.
     """
@@ -105,6 +106,47 @@ class Filters:
     def to(self, device: torch.device | str) -> Filters:
         """Return the same with its matrices on a device."""
         return replace(self, matrices=self.matrices.to(device))
+
+
+@dataclass(frozen=True, eq=False)
+class Shared:
+    """A matrix in which many entries show one free number.
+
+    Attributes
+    ----------
+    index : Tensor
+        Which of the free numbers each entry shows, shape ``(outputs, inputs)``.
+    """
+
+    index: Tensor
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "count", int(self.index.max()) + 1)
+        object.__setattr__(self, "outputs", self.index.shape[0])
+        object.__setattr__(self, "inputs", self.index.shape[1])
+
+    def expand(self, free: Tensor) -> Tensor:
+        """Return the matrices, shape ``(runs, outputs, inputs)``."""
+        return free.index_select(-1, self.index.flatten()).unflatten(-1, self.index.shape)
+
+    def to(self, device: torch.device | str) -> Shared:
+        """Return the same with its table on a device."""
+        return Shared(self.index.to(device))
+
+
+def tied(source: Representation, target: Representation) -> Shared:
+    """Return the equivariant matrices between two representations by permutations: one number for every orbit of pairs.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Representations that do not permute coordinates, or of two groups.
+    """
+    if source.group != target.group:
+        raise ValueError(f"source and target must be of one group, got {source.group} and {target.group}")
+    rows, columns = (r.permutation(r.group.elements()) for r in (target, source))
+    pairs = rows[:, :, None] * source.dim + columns[:, None, :]  # where an element takes entry (i, j)
+    return Shared(pairs.amin(0).unique(return_inverse=True)[1])
 
 
 class Network:

@@ -1,31 +1,107 @@
-"""Games between players that draw and judge small images: many training sets and seeds as one batch of matrix products.
+"""Games on small images: multilayer perceptrons that know how a group moves the pixels, many training sets as one batch.
 
-The pairings are those of Birrell, Katsoulakis, Rey-Bellet, Zhu (2022, "Structure-preserving GANs"); the players are the
-multilayer perceptrons of :mod:`lib.gans.pixel_players`.
+Images are rows of p values in [−1, 1]; independent runs are a leading axis of images and weights.
+
+The equivariant generator is ``g(z, σ) = R_σ g₀(z)`` with Gaussian z and uniform σ: on such noise every equivariant
+generator has this form, with g₀ = g(·, 1). The invariant discriminator is ``γ(x) = (1/|Σ|) Σ_σ γ₀(R_σ x)``. They have
+as many parameters as g₀ and γ₀. (Birrell, Katsoulakis, Rey-Bellet, Zhu 2022, "Structure-preserving GANs".)
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from lib.checks import check_choice, check_float, check_int
 from lib.gans.game import Hand, compete, follow
-from lib.gans.layers import Network
-from lib.gans.objectives import NAMES, Objective, objective
-from lib.gans.pixel_players import (
-    DISCRIMINATORS,
-    GENERATORS,
-    Discriminator,
-    Generator,
-    discriminator_ties,
-    free_parameters,
-    generator_ties,
-)
+from lib.gans.layers import Free, Network, Weights, tied
+from lib.gans.objectives import NAMES, objective
+from lib.gans.plane_players import multiple
 from lib.images.laws import TrainingSets
 from lib.images.turns import Turns
+from lib.symmetry.actions import pixels, regular, trivial
+
+GENERATORS = ("plain", "equivariant", "incomplete")
+DISCRIMINATORS = ("plain", "invariant")
+
+
+@dataclass(frozen=True, eq=False)
+class Generator:
+    """Generators of images, one per run.
+
+    Attributes
+    ----------
+    kind : str
+        ``plain``; ``equivariant``: R_σ g₀(z); ``incomplete``: equivariant layers behind an unconstrained first one, and
+        no σ, so that the layers respect the group and the law need not.
+    turns : Turns
+        The group on images.
+    network : lib.gans.layers.Network
+        g₀: noise, then the class as a unit vector, to images.
+    classes : int
+        Number of classes; the network is told the class if there are at least two.
+    """
+
+    kind: str
+    turns: Turns
+    network: Network
+    classes: int
+
+    def draw(self, labels: Tensor, rng: torch.Generator, coins: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Return noise ``(runs, n, latent)`` and numbers of uniform group elements ``(runs, n)`` for given classes.
+
+        Only the equivariant generator uses the elements. They have a random source of their own, ``coins``, so that
+        generators of all kinds can be given the same noise.
+        """
+        like = self.network.parameters[0]
+        shape = *labels.shape, self.network.inputs - _told(self.classes)
+        z = torch.randn(shape, generator=rng, dtype=like.dtype, device=rng.device)
+        which = torch.randint(self.turns.group.order, tuple(labels.shape), generator=coins, device=coins.device)
+        return z.to(like.device), which.to(like.device)
+
+    def __call__(self, z: Tensor, which: Tensor, labels: Tensor) -> Tensor:
+        """Return images, shape ``(runs, n, p)``."""
+        images = torch.tanh(self.network(_tell(z, labels, self.classes)))
+        return self.turns.each(images, which) if self.kind == "equivariant" else images
+
+    def sample(self, labels: Tensor, seed: int) -> Tensor:
+        """Return images of given classes, one row of labels for all runs or one per run; shape ``(runs, n, p)``."""
+        labels = labels.expand(self.network.runs, -1)
+        rng, coins = (torch.Generator().manual_seed(2 * seed + k) for k in range(2))
+        with torch.no_grad():
+            return self(*self.draw(labels, rng, coins), labels)
+
+
+@dataclass(frozen=True, eq=False)
+class Discriminator:
+    """Discriminators of images, one per run: γ₀, or its average over the group.
+
+    Attributes
+    ----------
+    kind : str
+        ``plain`` or ``invariant``.
+    turns, classes
+        As for :class:`Generator`.
+    network : lib.gans.layers.Network
+        γ₀: image, then the class as a unit vector, to a score.
+    """
+
+    kind: str
+    turns: Turns
+    network: Network
+    classes: int
+
+    def __call__(self, images: Tensor, labels: Tensor) -> Tensor:
+        """Return scores ``(runs, n)`` of images ``(runs, n, p)``."""
+        if self.kind == "plain":
+            return self.network(_tell(images, labels, self.classes))[..., 0]
+        order = self.turns.group.order
+        moved = _tell(self.turns.all(images).flatten(1, 2), labels.repeat_interleave(order, 1), self.classes)
+        return self.network(moved)[..., 0].unflatten(1, (-1, order)).mean(-1)
 
 
 @dataclass(frozen=True)
@@ -35,8 +111,7 @@ class Game:
     Attributes
     ----------
     generator, discriminator : str
-        Kinds of the players, see :class:`lib.gans.pixel_players.Generator` and
-        :class:`lib.gans.pixel_players.Discriminator`.
+        Kinds of the players, one of ``GENERATORS`` and one of ``DISCRIMINATORS``.
     width : int
         Hidden units per layer of g₀ and γ₀.
     latent, batch, iterations : int
@@ -72,14 +147,45 @@ class Game:
         check_float("penalty", self.penalty, minimum=0.0)
         check_float("decay", self.decay, minimum=0.0, maximum=1.0)
 
+    def layers(self, turns: Turns, classes: int) -> tuple[list[tuple[Weights, Weights]], list[tuple[Weights, Weights]]]:
+        """Return matrices and biases of the layers of generator and discriminator, two hidden layers each.
+
+        The incomplete generator has as many regular channels as fit the number of parameters of a plain one.
+
+        Raises
+        ------
+        ValueError
+            The incomplete generator with a group that does not permute pixels.
+        """
+        told = _told(classes)
+        judge = _untied([turns.dim + told, self.width, self.width, 1])
+        plain = _untied([self.latent + told, self.width, self.width, turns.dim])
+        if self.generator != "incomplete":
+            return plain, judge
+        if turns.between is not None:
+            raise ValueError(f"group must permute pixels for the incomplete generator, got {turns.group}")
+        fits = [_incomplete(self.latent + told, turns, 1)]
+        for channels in range(2, self.width + 1):
+            fits.append(_incomplete(self.latent + told, turns, channels))
+            if _size(fits[-1]) > _size(plain):
+                return fits[-2], judge
+        return fits[-1], judge
+
     def parameters(self, turns: Turns, classes: int) -> int:
         """Return the number of free parameters of both players together."""
-        drawing = generator_ties(self.generator, turns, self.latent, self.width, classes)
-        return free_parameters(drawing) + free_parameters(discriminator_ties(turns, self.width, classes))
+        return sum(map(_size, self.layers(turns, classes)))
 
-    def rules(self) -> Objective:
-        """Return the objective with this game's weight of the penalty."""
-        return replace(objective(self.objective), penalty_weight=self.penalty)
+    def players(self, turns: Turns, sets: TrainingSets, rng: torch.Generator) -> tuple[Generator, Discriminator]:
+        """Return players at their initial weights; the discriminator's are drawn first, alike in all pairings."""
+        drawn, judged = self.layers(turns, sets.classes)
+        judge, draw = (
+            Network(ties, sets.runs, rng, sets.images.dtype).to(sets.images.device) for ties in (judged, drawn)
+        )
+        shared = {"turns": turns, "classes": sets.classes}
+        return (
+            Generator(self.generator, network=draw, **shared),
+            Discriminator(self.discriminator, network=judge, **shared),
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,11 +194,9 @@ class Played:
 
     Attributes
     ----------
-    generator : lib.gans.pixel_players.Generator
-        With the running average of its parameters.
-    latest : lib.gans.pixel_players.Generator
-        With the parameters of the last step.
-    discriminator : lib.gans.pixel_players.Discriminator
+    generator, latest : Generator
+        With the running average of its parameters, and with those of the last step.
+    discriminator : Discriminator
         As of the last step.
     diverged : Tensor
         Whether some weight of a run is no longer finite, shape ``(runs,)``: its images are NaN, those of other runs are
@@ -131,7 +235,7 @@ def play(game: Game, turns: Turns, sets: TrainingSets, seed: int = 0) -> Played:
     if sets.images.shape[-1] != turns.dim:
         raise ValueError(f"sets must hold images of {turns.dim} values, got {sets.images.shape[-1]}")
     rng, coins = (torch.Generator().manual_seed(2 * check_int("seed", seed, minimum=0) + k) for k in range(2))
-    drawing, judging = players(game, turns, sets, rng)
+    drawing, judging = game.players(turns, sets, rng)
     average = [p.detach().clone() for p in drawing.network.parameters]
 
     def deal(_: bool) -> Hand:
@@ -145,23 +249,34 @@ def play(game: Game, turns: Turns, sets: TrainingSets, seed: int = 0) -> Played:
     def after(step: int) -> None:
         follow(average, drawing.network.parameters, min(game.decay, (1 + step) / (10 + step)))
 
+    rule = replace(objective(game.objective), penalty_weight=game.penalty)
     optimisers = [torch.optim.Adam(p.network.parameters, game.rate, (0.0, 0.9), fused=True) for p in (drawing, judging)]
-    compete(deal, game.rules(), optimisers, game.iterations, rng, after)
+    compete(deal, rule, optimisers, game.iterations, rng, after)
     finite = torch.stack([torch.isfinite(p.detach()).all(1) for p in (*average, *judging.network.parameters)])
     averaged = replace(drawing, network=drawing.network.with_parameters(average))
     return Played(averaged, drawing, judging, ~finite.all(0))
 
 
-def players(game: Game, turns: Turns, sets: TrainingSets, rng: torch.Generator) -> tuple[Generator, Discriminator]:
-    """Return players at their initial weights; the discriminator's are drawn first, alike in all pairings."""
-    ties = discriminator_ties(turns, game.width, sets.classes)
-    judge = _network(ties, sets, rng)
-    ties = generator_ties(game.generator, turns, game.latent, game.width, sets.classes)
-    return (
-        Generator(game.generator, turns, _network(ties, sets, rng), sets.classes),
-        Discriminator(game.discriminator, turns, judge, sets.classes),
-    )
+def _told(classes: int) -> int:
+    """Return how many inputs the class takes: none if there is one class only."""
+    return classes if check_int("classes", classes) > 1 else 0
 
 
-def _network(ties: list, sets: TrainingSets, rng: torch.Generator) -> Network:
-    return Network(ties, sets.runs, rng, sets.images.dtype).to(sets.images.device)
+def _tell(x: Tensor, labels: Tensor, classes: int) -> Tensor:
+    """Return x with the class appended to each row as a unit vector, or x if there is one class only."""
+    return torch.cat([x, one_hot(labels, classes).to(x)], dim=-1) if classes > 1 else x
+
+
+def _untied(sizes: list[int]) -> list[tuple[Weights, Weights]]:
+    return [(Free(b, a), Free(b, 1)) for a, b in pairwise(sizes)]
+
+
+def _incomplete(inputs: int, turns: Turns, channels: int) -> list[tuple[Weights, Weights]]:
+    hidden = multiple(regular(turns.group), channels)
+    image, one = multiple(pixels(turns.group, turns.size), turns.channels), trivial(turns.group)
+    first = (Free(hidden.dim, inputs), Free(hidden.dim, 1))
+    return [first, (tied(hidden, hidden), tied(one, hidden)), (tied(hidden, image), tied(one, image))]
+
+
+def _size(layers: list[tuple[Weights, Weights]]) -> int:
+    return sum(matrix.count + bias.count for matrix, bias in layers)
