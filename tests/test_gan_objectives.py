@@ -16,7 +16,6 @@ from torch import Tensor
 
 from lib.gans.objectives import (
     NAMES,
-    alpha_conjugate,
     gradient_penalty,
     objective,
 )
@@ -146,13 +145,11 @@ def test_the_generator_is_told_to_raise_its_scores(name: str) -> None:
         assert torch.allclose(slope, torch.autograd.grad(rule.value(real, fake).sum(), fake)[0])
 
 
-@pytest.mark.parametrize("alpha", [1.3, 2.0, 3.5])
-def test_alpha_conjugate_is_the_legendre_transform(alpha: float) -> None:
+def test_alpha_conjugate_is_the_legendre_transform() -> None:
     t = torch.linspace(0, 60, 600_001, dtype=torch.float64)
-    f = (t**alpha - 1) / (alpha * (alpha - 1))
     for y in (-1.0, 0.0, 0.4, 1.5):
-        best = float((y * t - f).max())
-        assert float(alpha_conjugate(torch.tensor(y, dtype=torch.float64), alpha)) == pytest.approx(best, rel=1e-6)
+        best = float((y * t - (t**2 - 1) / 2).max())
+        assert float(objective("alpha").fake(torch.tensor(y, dtype=torch.float64))) == pytest.approx(best, rel=1e-6)
 
 
 def test_the_absorbed_constant_does_not_matter() -> None:
@@ -295,7 +292,7 @@ def test_mmd_is_unbiased_and_may_be_negative() -> None:
     assert float(same.min()) < 0
 
 
-def test_averaged_kernel_and_orbit_cost_see_orbits_only() -> None:
+def test_averaged_kernel_sees_orbits_only() -> None:
     action = planar(Cyclic(4))
     turns = action.matrix(action.group.elements())
     x, y = normal(3, 10, 2), normal(3, 10, 2, seed=1) + 1
@@ -305,11 +302,7 @@ def test_averaged_kernel_and_orbit_cost_see_orbits_only() -> None:
     def averaged(u: Tensor, v: Tensor) -> Tensor:
         return torch.stack([kernel(u, v @ t.mT) for t in turns]).mean(0)
 
-    def orbit_cost(u: Tensor, v: Tensor) -> Tensor:
-        return torch.stack([squared_distance(u, v @ t.mT) for t in turns]).amin(0)
-
     assert torch.allclose(mmd_loss(x, y, averaged), mmd_loss(x, turned, averaged))
-    assert torch.allclose(sinkhorn_loss(x, y, 0.5, orbit_cost), sinkhorn_loss(x, turned, 0.5, orbit_cost))
     assert not torch.allclose(mmd_loss(x, y, kernel), mmd_loss(x, turned, kernel), rtol=0.05)
     assert not torch.allclose(sinkhorn_loss(x, y, 0.5), sinkhorn_loss(x, turned, 0.5), rtol=0.05)
 
@@ -358,21 +351,14 @@ def test_bad_input_is_named() -> None:
         rule.value(x, normal(3, 2))
     with pytest.raises(ValueError, match="n at least 1"):
         rule.value(x, normal(4, 0))
-    with pytest.raises(ValueError, match="alpha must be above 1"):
-        alpha_conjugate(x, 1.0)
     with pytest.raises(ValueError, match="kind must be one of"):
         gradient_penalty(affine(normal(2)), x, x, "three_sided")
     with pytest.raises(ValueError, match="real and fake must have one shape"):
         gradient_penalty(affine(normal(2)), x, normal(5, 2), "one_sided")
     with pytest.raises(ValueError, match="real must be finite"):
         gradient_penalty(affine(normal(2)), x / 0, x, "real")
-    with pytest.raises(TypeError, match="y must be of a real floating-point"):
-        alpha_conjugate(torch.ones(3, dtype=torch.long))
-    with pytest.raises(ValueError, match=r"x and y must have shapes \(\.\.\., n, d\)"):
-        squared_distance(x, normal(4, 3))
-    for distance in (squared_distance, mmd_loss):
-        with pytest.raises(TypeError, match="must be real"):
-            distance(x + 0j, x + 0j)
+    with pytest.raises(TypeError, match="must be real"):
+        mmd_loss(x + 0j, x + 0j)
     with pytest.raises(TypeError, match="bandwidths must be a Sequence"):
         gaussian_kernel(1.0)
     with pytest.raises(ValueError, match="bandwidths"):

@@ -9,8 +9,8 @@ from torch import Tensor
 from lib.gans.layers import Network, tied
 from lib.gans.pixel_games import GENERATORS, Discriminator, Game, Generator, play
 from lib.gans.plane_players import multiple
-from lib.images.sets import rotate_images
 from lib.images.laws import TrainingSets, pad_sets
+from lib.images.sets import rotate_images
 from lib.images.turns import Turns
 from lib.symmetry.actions import pixels, planar, regular, trivial
 from lib.symmetry.derived import Hom

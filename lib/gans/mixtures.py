@@ -91,31 +91,14 @@ class Mixture:
         """The action of the group on R^dim: all coordinate planes move alike."""
         return planes(self.dim // 2, self.group)
 
-    @property
-    def is_invariant(self) -> bool:
-        """Whether all pieces are equally likely, so that the law is invariant."""
-        return max(self.weights) == min(self.weights)
-
-    def sample(
-        self,
-        shape: Sequence[int],
-        generator: torch.Generator,
-        dtype: torch.dtype = torch.float32,
-        device: torch.device | str = "cpu",
-    ) -> Tensor:
+    def sample(self, shape: Sequence[int], generator: torch.Generator, dtype: torch.dtype = torch.float32) -> Tensor:
         """Return independent points, shape ``(*shape, dim)``."""
         check_instance("generator", generator, torch.Generator)
         count = math.prod(check_int("shape", size) for size in check_instance("shape", shape, Sequence))
         which = torch.multinomial(torch.tensor(self.weights, device="cpu").double(), count, True, generator=generator)
-        return self._points(which, generator).to(device, dtype).reshape(*shape, self.dim)
+        return self._points(which, generator).to(dtype).reshape(*shape, self.dim)
 
-    def reference(
-        self,
-        shape: Sequence[int],
-        generator: torch.Generator,
-        dtype: torch.dtype = torch.float32,
-        device: torch.device | str = "cpu",
-    ) -> Tensor:
+    def reference(self, shape: Sequence[int], generator: torch.Generator, dtype: torch.dtype = torch.float32) -> Tensor:
         """Return points whose numbers in the four pieces are in proportion (up to rounding), else as :meth:`sample`.
 
         Stratified so, the last axis of ``shape`` represents the law with less chance than independent points do.
@@ -124,7 +107,7 @@ class Mixture:
         places = (torch.arange(count, device="cpu").double() + 0.5) / count
         ends = torch.tensor(self.weights, device="cpu").double().cumsum(0)
         which = torch.bucketize(places, ends).clamp_max(self.group.order - 1)
-        return self._points(which.repeat(rows), generator).to(device, dtype).reshape(*shape, self.dim)
+        return self._points(which.repeat(rows), generator).to(dtype).reshape(*shape, self.dim)
 
     def _points(self, which: Tensor, generator: torch.Generator) -> Tensor:
         """Return a point of each of the given pieces, shape ``(count, dim)``."""
@@ -137,14 +120,10 @@ class Mixture:
         points = self.radius * torch.stack([angle.cos(), angle.sin()], -1) + self.scale * noise
         return points @ self.embedding.mT
 
-    def coordinates(self, points: Tensor) -> Tensor:
-        """Return the coordinates of points in the plane of the data, ``Eᵀx``, shape ``(..., 2)``."""
-        check_tensor("points", points, (self.dim,), inexact=True, real=True)
-        return points @ self.embedding.to(points)
-
     def sector(self, points: Tensor) -> Tensor:
         """Return in which sector of the plane points lie, 0 to |Σ| − 1 anticlockwise, shape ``(...)``."""
-        plane = self.coordinates(points)
+        check_tensor("points", points, (self.dim,), inexact=True, real=True)
+        plane = points @ self.embedding.to(points)
         turns = torch.atan2(plane[..., 1], plane[..., 0]) / (2 * math.pi) % 1  # a rounding below 1 may give 1
         return (turns * self.group.order).long() % self.group.order
 

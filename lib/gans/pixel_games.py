@@ -1,4 +1,4 @@
-"""Games on small images: multilayer perceptrons that know how a group moves the pixels, many training sets as one batch.
+"""Games on small images: perceptrons that know how a group moves the pixels, many training sets as one batch.
 
 Images are rows of p values in [−1, 1]; independent runs are a leading axis of images and weights.
 

@@ -75,15 +75,11 @@ class Settings:
         Steps of the generator; each follows ``steps`` steps of the discriminator.
     batch : int
         Points in a step, at most the smallest number of training points.
-    copies : int
-        Copies of the regular representation in the noise.
     generator_width, discriminator_width : int
         Hidden coordinates per layer.
     matched : str
         ``"width"``: all generators are equally wide; ``"parameters"``: tied ones are widened until they have about as
         many free parameters as the plain one. Plain and averaged discriminators agree in both.
-    depth : int
-        Hidden layers of both players.
     generator_rate, discriminator_rate : float
         Learning rates of Adam.
     steps : int
@@ -104,11 +100,9 @@ class Settings:
     samples: tuple[int, ...] = (200,)
     iterations: int = 600
     batch: int = 50
-    copies: int = 2
     generator_width: int = 32
     discriminator_width: int = 32
     matched: str = "width"
-    depth: int = 2
     generator_rate: float = 4e-3
     discriminator_rate: float = 8e-3
     steps: int = 1
@@ -119,7 +113,7 @@ class Settings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("seeds", "iterations", "copies", "generator_width", "discriminator_width", "depth", "steps"):
+        for name in ("seeds", "iterations", "generator_width", "discriminator_width", "steps"):
             check_int(name, getattr(self, name))
         if not self.samples:
             raise ValueError("samples must hold at least one number of training points, got none")
@@ -174,13 +168,6 @@ class Game:
     snapshots: Tensor
     diverged: Tensor
 
-    @property
-    def discriminator(self) -> Network | Averaged:
-        """Discriminators on the points that they see (squashed, where the game is), with outputs ``(runs, n, 1)``."""
-        return (
-            Averaged(self.judge, self.target.representation) if self.pairing.discriminator == "averaged" else self.judge
-        )
-
     def draw(self, count: int, rng: torch.Generator, trained: bool = True) -> Tensor:
         """Return generated points of every run, shape ``(runs, count, dim)``, before or after training."""
         network = self.generator if trained else self.untrained
@@ -219,19 +206,14 @@ def play(
         raise ValueError("pairings must hold at least one pairing, got none")
     groups: dict[tuple[bool, int], list[Pairing]] = {}
     for pairing in pairings:
-        width = generator_width(settings, pairing.generator, target.representation)
+        width = settings.generator_width
+        if settings.matched == "parameters":
+            width = matched_width(pairing.generator, target.representation, width)
         groups.setdefault((pairing.discriminator == "averaged", width), []).append(pairing)
     games: dict[Pairing, Game] = {}
     for (averaged, width), group in groups.items():
         games.update(zip(group, _play(settings, group, target, averaged, width, device), strict=True))
     return [games[p] for p in pairings]
-
-
-def generator_width(settings: Settings, kind: str, action: Representation) -> int:
-    """Return how wide the generators of a kind are under settings."""
-    if settings.matched == "width":
-        return settings.generator_width
-    return matched_width(kind, action, settings.copies, settings.generator_width, settings.depth)
 
 
 def _play(
@@ -276,8 +258,8 @@ def players(settings: Settings, pairing: Pairing, action: Representation, width:
     """Return generators and discriminators before training, one of each per run; generators are so wide."""
     rng = torch.Generator().manual_seed(3 * settings.seed)
     common = (action, settings.runs, rng)
-    g = make_generator(pairing.generator, *common, settings.copies, width, settings.depth)
-    return g, make_discriminator(pairing.discriminator, *common, settings.discriminator_width, settings.depth)
+    g = make_generator(pairing.generator, *common, width)
+    return g, make_discriminator(pairing.discriminator, *common, settings.discriminator_width)
 
 
 def _frozen(network: Network) -> Network:

@@ -30,7 +30,7 @@ PLANE = planar(C4)
 
 @call(normal(2, 5), normal(2, 4), normal(2, 5, 3), normal(2, 5, 3))
 def rules_of_the_game(real_scores, fake_scores, real, fake):
-    out = [objectives.alpha_conjugate(real_scores, 3.0)]
+    out = []
     for name in objectives.NAMES:
         rule = objectives.objective(name)
         out += [rule.value(real_scores, fake_scores), rule.generator_loss(real_scores, fake_scores)]
@@ -54,10 +54,10 @@ MIXTURE, STUDENT = mixtures.gaussian_mixture(4), mixtures.student_mixture(4)
 
 @call(normal(2, 6, 4))
 def mixture(points):
-    out = [MIXTURE.coordinates(points), MIXTURE.sector(points)]
-    drawn = [m.sample((2, 3), seeded(0), points.dtype, points.device) for m in (MIXTURE, STUDENT)]
-    drawn.append(MIXTURE.reference((2, 8), seeded(0), points.dtype, points.device))
-    return out, drawn, mixtures.squash(points), mixtures.unsquash(points)
+    drawn = [m.sample((2, 3), seeded(0), points.dtype) for m in (MIXTURE, STUDENT)]
+    drawn.append(MIXTURE.reference((2, 8), seeded(0), points.dtype))
+    moved = [points + x.to(points).mean() for x in drawn]
+    return MIXTURE.sector(points), moved, mixtures.squash(points), mixtures.unsquash(points)
 
 
 @call(normal(2, 6, 4), double="shares are in double precision")
@@ -85,8 +85,7 @@ def plane_networks(*tensors):
     points = g(noise)
     both = layers.Stack([d, d])(torch.cat([points, points]))
     averaged = plane_players.Averaged(d, PLANE)(points)
-    gaps = plane_players.equivariance_residual(g, noise, plane_players.noise_representation(C4, 2), PLANE)
-    return points, both, averaged, gaps, TIE.expand(free[0])
+    return points, both, averaged, TIE.expand(free[0])
 
 
 @call(normal(1, dtype=torch.float32))
@@ -96,7 +95,7 @@ def game_in_the_plane(like):
     pairings = [plane_games.Pairing(*kinds) for kinds in players]
     games = plane_games.play(replace(how, objective="alpha"), pairings, mixtures.gaussian_mixture(), like.device)
     out = [[game.data, game.snapshots, game.diverged, *game.generator.parameters] for game in games]
-    return out, [game.draw(3, seeded(0)) for game in games], [game.discriminator(game.data) for game in games]
+    return out, [game.draw(3, seeded(0)) for game in games]
 
 
 # --- players of small images
