@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from rows import Row, report
 
-from lib.training.ensembles import Network, draw_members, loss_gradient, rotate_images, train_ensemble
+from lib.training.ensembles import Network, draw_members, loss_gradient, train_ensemble
 
 BAR = 6.0
 
@@ -108,7 +108,8 @@ def _work(job: tuple[str, Network, Tensor, Tensor, int]) -> None:
             train_plain(network, images, labels)
     elif side == "ours":
         block = 8 if network.size > 16 else 32
-        train_ensemble(network, rotate_images(images, 4), labels, members, block=block, epochs=1)
+        quarters = torch.stack([images.rot90(k, (-2, -1)) for k in range(4)])
+        train_ensemble(network, quarters, labels, members, block=block, epochs=1)
 
 
 def rate(pool: ProcessPoolExecutor, processes: int, job: tuple[str, Network, Tensor, Tensor, int]) -> float:

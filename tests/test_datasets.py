@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import itertools
 import math
 import os
 import urllib.error
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,13 +17,12 @@ import torch
 
 import lib.images.datasets as datasets
 from lib.images.datasets import (
+    MIRRORS,
     DataUnavailable,
-    RemoteFile,
     block_graphs,
     cache_directory,
     mnist_test,
     polygon_coverage,
-    read_verified,
     simple_shapes,
 )
 
@@ -164,93 +165,122 @@ def test_all_triangles_point_right() -> None:
 
 # --- files -----------------------------------------------------------------------------------------------------------
 
-CONTENT = bytes(range(200)) * 5
-FILE = RemoteFile("numbers", len(CONTENT), hashlib.sha256(CONTENT).hexdigest())
+PIXELS = torch.randint(256, (2, 28, 28), generator=torch.Generator().manual_seed(0))
+FILES = {
+    "t10k-images-idx3-ubyte": bytes(16) + bytes(PIXELS.flatten().tolist()),
+    "t10k-labels-idx1-ubyte": bytes(8) + bytes([7, 2]),
+}
+Fetch = Callable[[str], bytes]
 
 
-def refuse(address: str) -> bytes:
-    raise AssertionError(f"the network must not be asked for {address}")
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty data directory, two images instead of ten thousand, and a network that must not be asked."""
+    for name, content in FILES.items():
+        monkeypatch.setitem(datasets.CHECKSUMS, name, hashlib.sha256(content).hexdigest())
+    monkeypatch.setenv("SYMMETRY_DATA", str(tmp_path / "data"))
+
+    def refuse(address: str) -> bytes:
+        raise AssertionError(f"the network must not be asked for {address}")
+
+    serve(monkeypatch, refuse)
+    return tmp_path / "data"
 
 
-def test_found_files_are_read_and_left_alone(tmp_path: Path) -> None:
-    places = [tmp_path / "plain", tmp_path / "packed", tmp_path / "below"]
-    for place in places:
-        place.mkdir()
-    (places[0] / "numbers").write_bytes(CONTENT)
-    (places[1] / "numbers.gz").write_bytes(gzip.compress(CONTENT))
-    (places[2] / "mnist").mkdir()
-    (places[2] / "mnist" / "numbers.gz").write_bytes(gzip.compress(CONTENT))
-    for place in places:
-        before = sorted(p.name for p in place.rglob("*"))
-        assert read_verified(FILE, place, ["http://mirror/"], refuse) == CONTENT
-        assert sorted(p.name for p in place.rglob("*")) == before
+def serve(monkeypatch: pytest.MonkeyPatch, fetch: Fetch) -> None:
+    monkeypatch.setattr("urllib.request.urlopen", lambda address, timeout: io.BytesIO(fetch(address)))
 
 
-def test_missing_files_are_fetched_once_from_the_first_mirror_that_works(tmp_path: Path) -> None:
+def delivered(address: str) -> bytes:
+    return gzip.compress(FILES[address.rpartition("/")[2].removesuffix(".gz")])
+
+
+@pytest.mark.parametrize(("place", "packed"), [("", False), ("", True), ("mnist", True)])
+def test_found_files_are_read_and_left_alone(folder: Path, place: str, packed: bool) -> None:
+    """Header skipped, blocks averaged, labels in order."""
+    (folder / place).mkdir(parents=True)
+    for name, content in FILES.items():
+        path = folder / place / (f"{name}.gz" if packed else name)
+        path.write_bytes(gzip.compress(content) if packed else content)
+    before = sorted(folder.rglob("*"))
+    x, y = mnist_test(14)
+    assert x.shape == (2, 1, 196)
+    assert y.tolist() == [7, 2]
+    expected = torch.nn.functional.avg_pool2d(PIXELS.double()[:, None], 2) / 255
+    assert torch.allclose(x.reshape(2, 1, 14, 14), expected, atol=1e-7)
+    assert sorted(folder.rglob("*")) == before
+    with pytest.raises(ValueError, match="size must divide 28"):
+        mnist_test(13)
+
+
+def test_missing_files_are_fetched_once_from_the_first_mirror_that_works(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked = []
 
     def fetch(address: str) -> bytes:
         asked.append(address)
-        if "bad" in address:
+        if address.startswith(MIRRORS[0]):
             raise urllib.error.URLError("no route")
-        return gzip.compress(CONTENT)
+        return delivered(address)
 
-    folder = tmp_path / "new" / "cache"
-    assert read_verified(FILE, folder, ["http://bad/", "http://good/"], fetch) == CONTENT
-    assert asked == ["http://bad/numbers.gz", "http://good/numbers.gz"]
-    assert [p.name for p in folder.iterdir()] == ["numbers.gz"]
-    assert read_verified(FILE, folder, [], refuse) == CONTENT
-
-
-@pytest.mark.parametrize(
-    ("stored", "message"),
-    [
-        (CONTENT[:-1], "truncated"),
-        (b"x" + CONTENT[1:], "altered"),
-    ],
-)
-def test_truncated_or_altered_files_are_refused(tmp_path: Path, stored: bytes, message: str) -> None:
-    (tmp_path / "numbers").write_bytes(stored)
-    with pytest.raises(DataUnavailable, match=rf"numbers in the data directory.*{message}.*delete it"):
-        read_verified(FILE, tmp_path, ["http://mirror/"], refuse)
-    assert (tmp_path / "numbers").read_bytes() == stored
+    serve(monkeypatch, fetch)
+    first = mnist_test()
+    assert asked == [f"{mirror}{name}.gz" for name in FILES for mirror in MIRRORS]
+    assert sorted(p.name for p in folder.iterdir()) == [f"{name}.gz" for name in FILES]
+    assert all(torch.equal(a, b) for a, b in zip(first, mnist_test(), strict=True))
+    assert len(asked) == 4
 
 
-def test_broken_archive_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "numbers.gz").write_bytes(gzip.compress(CONTENT)[:-20])
-    with pytest.raises(DataUnavailable, match="no complete gzip file; delete it"):
-        read_verified(FILE, tmp_path, [], refuse)
+@pytest.mark.parametrize("broken", [b"x" + FILES["t10k-images-idx3-ubyte"][1:], b""])
+def test_altered_files_are_refused(folder: Path, broken: bytes) -> None:
+    folder.mkdir()
+    (folder / "t10k-images-idx3-ubyte").write_bytes(broken)
+    with pytest.raises(DataUnavailable, match=r"t10k-images-idx3-ubyte in the data directory.*altered.*delete it"):
+        mnist_test()
+    assert (folder / "t10k-images-idx3-ubyte").read_bytes() == broken
 
 
-@pytest.mark.parametrize("delivered", [gzip.compress(CONTENT[:-1]), gzip.compress(CONTENT)[:-9], b"<html>busy</html>"])
-def test_bad_downloads_leave_nothing_behind(tmp_path: Path, delivered: bytes) -> None:
+def test_broken_archive_is_refused(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "t10k-images-idx3-ubyte.gz").write_bytes(gzip.compress(FILES["t10k-images-idx3-ubyte"])[:-20])
+    with pytest.raises(DataUnavailable, match=r"cannot be used.*delete it"):
+        mnist_test()
+
+
+@pytest.mark.parametrize("content", [gzip.compress(b"short"), gzip.compress(b"short")[:-9], b"<html>busy</html>"])
+def test_bad_downloads_leave_nothing_behind(folder: Path, monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
+    serve(monkeypatch, lambda address: content)
     with pytest.raises(DataUnavailable, match=r"could not be downloaded.*SYMMETRY_DATA"):
-        read_verified(FILE, tmp_path, ["http://mirror/"], lambda address: delivered)
-    assert list(tmp_path.iterdir()) == []
+        mnist_test()
+    assert not folder.exists()
 
 
-def test_no_network_says_what_to_do(tmp_path: Path) -> None:
+def test_no_network_says_what_to_do(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(address: str) -> bytes:
         raise urllib.error.URLError("Name or service not known")
 
-    with pytest.raises(DataUnavailable, match=r"numbers is not in .* could not be downloaded .*not known.*Connect"):
-        read_verified(FILE, tmp_path, ["http://mirror/"], fail)
+    serve(monkeypatch, fail)
+    with pytest.raises(DataUnavailable, match=r"is not in .* could not be downloaded .*not known.*Connect"):
+        mnist_test()
 
 
-def test_unwritable_cache_says_what_to_do(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("not a folder")
-    with pytest.raises(DataUnavailable, match=r"cannot write to the data directory.*SYMMETRY_DATA"):
-        read_verified(FILE, tmp_path / "file" / "cache", ["http://m/"], lambda address: gzip.compress(CONTENT))
+def test_unwritable_cache_says_what_to_do(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder.write_text("not a folder")
+    serve(monkeypatch, delivered)
+    with pytest.raises(DataUnavailable, match=r"stored there.*SYMMETRY_DATA"):
+        mnist_test()
 
 
-def test_a_failed_write_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_nothing_behind(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*arguments: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "replace", full)
+    serve(monkeypatch, delivered)
+    monkeypatch.setattr(Path, "replace", full)
     with pytest.raises(DataUnavailable, match="No space left"):
-        read_verified(FILE, tmp_path, ["http://m/"], lambda address: gzip.compress(CONTENT))
-    assert list(tmp_path.iterdir()) == []
+        mnist_test()
+    assert list(folder.iterdir()) == []
 
 
 def test_cache_directory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,33 +294,10 @@ def test_cache_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cache_directory().name == "symmetry-measured"
 
 
-def test_mnist_is_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two images instead of ten thousand: header skipped, blocks averaged, labels in order."""
-    images = torch.randint(256, (2, 28, 28), generator=torch.Generator().manual_seed(0))
-    raw = {"images": bytes(16) + bytes(images.flatten().tolist()), "labels": bytes(8) + bytes([7, 2])}
-    for name, content in raw.items():
-        (tmp_path / name).write_bytes(content)
-        constant = RemoteFile(name, len(content), hashlib.sha256(content).hexdigest())
-        monkeypatch.setattr(datasets, f"MNIST_{name.upper()}", constant)
-    x, y = mnist_test(14, tmp_path)
-    assert x.shape == (2, 1, 196)
-    assert y.tolist() == [7, 2]
-    expected = torch.nn.functional.avg_pool2d(images.double()[:, None], 2) / 255
-    assert torch.allclose(x.reshape(2, 1, 14, 14), expected, atol=1e-7)
-    with pytest.raises(ValueError, match="size must divide 28"):
-        mnist_test(13, tmp_path)
-
-
 def test_real_mnist_if_it_is_here() -> None:
     """Only where the files are in the data directory already; nothing is downloaded by tests."""
-    folder = cache_directory()
-    names = [
-        folder / sub / f"{f.name}{end}"
-        for f in (datasets.MNIST_IMAGES,)
-        for sub in ("", "mnist")
-        for end in ("", ".gz")
-    ]
-    if not any(path.is_file() for path in names):
+    places = [cache_directory() / sub for sub in ("", "mnist")]
+    if not any((place / f"{name}{end}").is_file() for place in places for name in FILES for end in ("", ".gz")):
         pytest.skip("MNIST is not in the data directory")
     x, y = mnist_test(14)
     assert x.shape == (10_000, 1, 196)

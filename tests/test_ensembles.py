@@ -8,7 +8,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.ndimage import affine_transform
 from scipy.special import rel_entr, softmax
 from torch import Tensor
 from torch.nn.functional import avg_pool2d, conv2d, cross_entropy, layer_norm, linear
@@ -23,7 +22,6 @@ from lib.training.ensembles import (
     fuse_pooling,
     generator_of,
     loss_gradient,
-    rotate_images,
     train,
     train_ensemble,
 )
@@ -108,38 +106,12 @@ def test_size_of_the_head(head: str) -> None:
     assert abs(float(weights.std()) / expected - 1) < 0.03
 
 
-# --- rotations of images ---
-
-
-def test_quarter_turns_inside_sixteen_rotations() -> None:
-    x = images(3, 8, 8)
-    table = rotate_images(x, 16)
-    assert torch.equal(table[0], x)
-    for k in range(4):
-        assert torch.equal(table[4 * k], x.rot90(k, (-2, -1)))
-    assert torch.allclose(table.roll(-4, 0), table.rot90(1, (-2, -1)))
-    assert torch.equal(rotate_images(x, 4)[1], x.rot90(1, (-2, -1)))
-    assert torch.equal(rotate_images(x, 1)[0], x)
-    assert torch.equal(rotate_images(x, 2)[1], x.rot90(2, (-2, -1)))
-
-
-def test_interpolated_rotation_agrees_with_scipy() -> None:
-    """Counter-clockwise about the centre, linear interpolation; SciPy as an independent route."""
-    x = torch.zeros(12, 12, dtype=torch.float64)
-    x[3:9, 3:9] = images(6, 6)
-    angle = 2 * math.pi / 16
-    c, s = math.cos(angle), math.sin(angle)
-    backward = np.array([[c, s], [-s, c]])
-    centre = np.array([5.5, 5.5])
-    expected = affine_transform(x.numpy(), backward, centre - backward @ centre, order=1)
-    assert np.abs(rotate_images(x, 16)[1].numpy() - expected).max() < 1e-6
-
-
 # --- training ---
 
 
 def data(rotations: int = 4, n: int = 20) -> tuple[Tensor, Tensor]:
-    return rotate_images(images(n, 8, 8), rotations), labels(n)
+    x = images(n, 8, 8)
+    return torch.stack([x.rot90(k, (-2, -1)) for k in range(rotations)]), labels(n)
 
 
 @pytest.mark.parametrize(("dtype", "bound"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
@@ -264,21 +236,6 @@ def test_members_and_images_have_to_match() -> None:
     for shape in ((2, 5, 8, 8), (5, 8, 8)):
         with pytest.raises(ValueError, match="1 or 3"):
             Network().outputs(members, images(*shape, dtype=torch.float32))
-
-
-@pytest.mark.parametrize("order", [3, 6, 10])
-def test_rotations_refuse_groups_that_do_not_fit(order: int) -> None:
-    with pytest.raises(ValueError, match="multiple of 4"):
-        rotate_images(images(2, 8, 8), order)
-
-
-def test_rotations_refuse_other_images() -> None:
-    with pytest.raises(ValueError, match="square"):
-        rotate_images(images(2, 8, 6), 4)
-    with pytest.raises(TypeError, match="floating"):
-        rotate_images(torch.zeros(2, 8, 8, dtype=torch.int64), 4)
-    with pytest.raises(ValueError, match="finite"):
-        rotate_images(torch.full((8, 8), math.nan), 4)
 
 
 def test_training_refuses_what_does_not_fit() -> None:

@@ -12,15 +12,18 @@ import torch
 from scipy.optimize import minimize
 from torch import Tensor
 
-from lib.gans.mixtures import Mixture, gaussian_mixture
+from lib.gans.mixtures import Mixture, gaussian_kernel, gaussian_mixture, mmd_loss
 from lib.gans.objectives import NAMES, objective
 from lib.gans.plane_players import group_matrices
-from lib.gans.sample_losses import gaussian_kernel, mmd_loss
 from lib.symmetry.groups import Dihedral
 from lib.symmetry.own_groups import named
 from tests.chapters import load
 
 LEVELS = (torch.arange(300_000, dtype=torch.float64) + 0.5) / 300_000
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +106,35 @@ def test_gaussian_closed_forms_agree_with_sums_over_quantiles(page: SimpleNamesp
     assert page.gaussian_sinkhorn(0.8, 1.0, 2.0) == pytest.approx(0.64, rel=1e-12)  # equal widths: ε drops out
     assert page.gaussian_sinkhorn(1.0, 2.0, 1e-9) == pytest.approx(2, rel=1e-6)  # W2² = 1 + (2 − 1)²
     assert page.gaussian_sinkhorn(1.0, 2.0, 1e6) == pytest.approx(1, rel=1e-3)  # the means alone
+
+
+def test_sinkhorn_agrees_with_pot(page: SimpleNamespace) -> None:
+    x, y, eps = normal(7, 2), normal(9, 2, seed=1) + 1, 3.0
+
+    def cost(u: Tensor, v: Tensor) -> float:
+        c = torch.cdist(u, v).square().numpy()
+        a, b = np.full(len(u), 1 / len(u)), np.full(len(v), 1 / len(v))
+        plan = ot.sinkhorn(a, b, c, eps, method="sinkhorn_log", stopThr=1e-10, numItermax=20_000)
+        return float((plan * c).sum() + eps * (plan * np.log(plan / np.outer(a, b))).sum())
+
+    expected = cost(x, y) - cost(x, x) / 2 - cost(y, y) / 2
+    assert float(page.sinkhorn_loss(x, y, eps, iterations=500)) == pytest.approx(expected, rel=1e-7)
+    assert float(page.sinkhorn_loss(x, x, eps, iterations=200)) == pytest.approx(0, abs=1e-12)
+
+
+def test_sinkhorn_gradient_is_that_of_its_value(page: SimpleNamespace) -> None:
+    x = normal(1, 4, 2).requires_grad_(True)
+    y = normal(1, 5, 2, seed=1) + 1
+    assert torch.autograd.gradcheck(lambda z: page.sinkhorn_loss(z, y, 3.0, iterations=100), (x,))
+
+
+def test_sinkhorn_runs_from_transport_to_the_distance_of_means(page: SimpleNamespace) -> None:
+    x, y = normal(20, 2), normal(20, 2, seed=1) + 1
+    uniform = np.full(20, 0.05)
+    transport = ot.emd2(uniform, uniform, torch.cdist(x, y).square().numpy())
+    assert float(page.sinkhorn_loss(x, y, 0.01, iterations=3000)) == pytest.approx(float(transport), rel=0.02)
+    means = float((x.mean(0) - y.mean(0)).square().sum())
+    assert float(page.sinkhorn_loss(x, y, 1e4, 50)) == pytest.approx(means, rel=1e-2)
 
 
 # --- trained discriminators ---

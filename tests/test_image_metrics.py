@@ -13,23 +13,17 @@ from scipy.linalg import sqrtm
 from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
-from lib.images.features import digit_classifier
-from lib.images.metrics import (
-    Moments,
-    coverage,
-    frechet_bias,
-    frechet_distance,
-    frechet_floor,
-    gaussian_frechet,
-    moments,
-    score_images,
-    spread,
-)
+from lib.images.features import judge_of
+from lib.images.metrics import Moments, coverage, frechet_bias, gaussian_frechet, moments, rarest
 from lib.images.sets import digit_images, rotate_images
 
 
 def gen(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
+
+
+def frechet_distance(x: Tensor, y: Tensor) -> Tensor:
+    return gaussian_frechet(moments(x), moments(y))
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
@@ -105,17 +99,6 @@ def test_bias_at_finite_size() -> None:
     assert float(frechet_bias(isotropic, 10)) == pytest.approx((2 * 7 + (49 + 7) / 2) / 10)
 
 
-def test_floor_uses_disjoint_samples() -> None:
-    """The floor is the bias for Gaussian features; half the points twice each would give a smaller one."""
-    x = normal(1200, 6)
-    floor = frechet_floor(x, 100, 200, gen(0))
-    assert floor.shape == (200,)
-    assert float(floor.mean()) == pytest.approx(float(frechet_bias(moments(x), 100)), rel=0.1)
-    assert torch.equal(frechet_floor(x, 100, 200, gen(0)), floor)
-    halves = frechet_floor(x[:4], 2, 50, gen(0))  # three ways to halve four points
-    assert len({round(float(v), 9) for v in halves}) == 3
-
-
 # --- coverage --------------------------------------------------------------------------------------------------------
 
 
@@ -138,17 +121,16 @@ def test_coverage_sees_what_is_left_out_and_does_not_reward_repetition() -> None
 # --- labels and all scores -------------------------------------------------------------------------------------------
 
 
-def test_spread_of_labels() -> None:
-    labels = torch.tensor([[0, 1, 2, 3], [0, 0, 1, 1], [2, 2, 2, 2]])
-    result = spread(labels, 4)
-    assert result.entropy.tolist() == pytest.approx([1.0, 0.5, 0.0])
-    assert result.smallest.tolist() == [0.25, 0.0, 0.0]
-    assert result.shares[1].tolist() == [0.5, 0.5, 0.0, 0.0]
+def test_the_rarest_label() -> None:
+    labels = torch.tensor([[0, 1, 2, 3], [0, 0, 1, 1], [2, 2, 2, 2], [0, 1, 2, 2]])
+    assert rarest(labels, 4).tolist() == [1, 0, 0, 0]
+    assert rarest(labels, 4)[0] == rarest(torch.arange(10).repeat(3), 10)
+    assert float(rarest(labels[3], 3)) == 0.75
 
 
 def test_scores_of_digits() -> None:
     """Two runs at once: held-out digits in all orientations, and upright ones without threes and fours."""
-    classifier, (_, test) = digit_classifier(), digit_images()
+    classifier, (_, test) = judge_of("digits"), digit_images()
     order = torch.randperm(597, generator=gen(0))
     n = 240
     real, other = (
@@ -156,19 +138,14 @@ def test_scores_of_digits() -> None:
         for i in (order[:n], order[n : 2 * n])
     )
     few = test.images[(test.classes != 3) & (test.classes != 4)][:n]
-    good, bad = ([float(v[i]) for v in _numbers(classifier, real, torch.stack([other, few]))] for i in range(2))
-    assert good[0] < 0.06 < 0.5 < bad[0]
-    assert good[1] > 0.9 > 0.6 > bad[1]
-    assert good[2] > 0.97 > bad[2]
-    assert good[3] > 0.97 > 0.4 > bad[3]
-    assert good[4] > 0.15
-    assert bad[4] < 0.05
-
-
-def _numbers(classifier: object, real: Tensor, fake: Tensor) -> list[Tensor]:
-    scores = score_images(classifier, real, fake)
-    classes, orientations = scores.classes, scores.orientations
-    return [scores.frechet, scores.coverage, classes.entropy, orientations.entropy, orientations.smallest]
+    x, y = classifier.features(real), classifier.features(torch.stack([other, few]))
+    classes, orientations = classifier.predict(torch.stack([other, few]))
+    far, near = frechet_distance(x, y).tolist(), coverage(x, y).tolist()
+    assert far[0] < 0.06 < 0.5 < far[1]
+    assert near[0] > 0.9 > 0.6 > near[1]
+    turns, kinds = rarest(orientations, 4).tolist(), rarest(classes, 10).tolist()
+    assert turns[0] > 0.6 > 0.2 > turns[1]
+    assert kinds[0] > 0.4 > 0.2 > kinds[1]
 
 
 # --- bad input -------------------------------------------------------------------------------------------------------
@@ -181,24 +158,20 @@ def test_bad_input() -> None:
         (lambda: moments(x.long()), TypeError, "features must be of a floating-point"),
         (lambda: moments(x * math.nan), ValueError, "features must be finite"),
         (lambda: moments([1.0]), TypeError, "features must be a torch.Tensor"),
-        (lambda: frechet_distance(x, normal(6, 3)), ValueError, "x and y must have one dimension, got 2 and 3"),
-        (lambda: frechet_floor(x, 4, 1, gen(0)), ValueError, "size must be between 2 and 3, got 4"),
-        (lambda: frechet_floor(x, 2, 0, gen(0)), ValueError, "repeats must be at least 1"),
-        (lambda: frechet_floor(x[None], 2, 1, gen(0)), ValueError, r"features must have shape \(n, d\)"),
+        (lambda: frechet_distance(x, normal(6, 3)), ValueError, "a and b must have one dimension, got 2 and 3"),
         (lambda: frechet_bias(moments(x), 1), ValueError, "size must be at least 2"),
-        (lambda: frechet_floor(x, 2, 1, 0), TypeError, "generator must be a Generator"),
         (lambda: moments(x + 0j), TypeError, "features must be real"),
         (lambda: frechet_bias(x, 4), TypeError, "law must be a Moments"),
         (lambda: rotate_images(x[None, None] + 0j, torch.ones(1)), TypeError, "images must be real"),
-        (lambda: rotate_images(x[None, None], torch.ones(1)), ValueError, "images and degrees must have shapes"),
+        (lambda: rotate_images(x[None], torch.ones(1)), ValueError, "images and degrees must have shapes"),
         (lambda: rotate_images(torch.zeros(1, 1, 6, 6), torch.ones(1), math.nan), ValueError, "background must be"),
         (lambda: coverage(x[:5], x), ValueError, "real must have shape .* n ≥ 6"),
         (lambda: coverage(x, x[:0]), ValueError, "fake must have shape"),
         (lambda: coverage(x, normal(6, 3)), ValueError, "real and fake must have one dimension"),
         (lambda: coverage(x, x, 0), ValueError, "neighbours must be at least 1"),
-        (lambda: spread(torch.tensor([0, 4]), 4), ValueError, "labels must be numbers 0 … 3"),
-        (lambda: spread(torch.tensor([0.0]), 4), ValueError, "labels must be numbers 0 … 3, int64, got torch.float32"),
-        (lambda: spread(torch.tensor([0]), 1), ValueError, "count must be at least 2"),
+        (lambda: rarest(torch.tensor([0, 4]), 4), ValueError, "labels must be numbers 0 … 3"),
+        (lambda: rarest(torch.tensor([0.0]), 4), ValueError, "labels must be numbers 0 … 3, int64, got torch.float32"),
+        (lambda: rarest(torch.tensor([0]), 1), ValueError, "count must be at least 2"),
     ):
         with pytest.raises(error, match=message):
             call()

@@ -3,20 +3,20 @@
 |Σ| copies of one law sit on a circle, one in each sector around the origin; C_n or D_n permutes them (for C4 they are
 corners of a square). Equal weights make the mixture invariant, other weights make a law without the symmetry out of the
 same pieces. In R^dim the group moves dim/2 coordinate planes at once: that the data are invariant does not tell in
-which plane they lie. :func:`score` says how near generated points come to the law.
+which plane they lie. :func:`score` says how near generated points come to the law, :func:`mmd_loss` is a loss for a
+generator alone.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from lib.checks import check_float, check_instance, check_int, check_tensor
-from lib.gans.sample_losses import gaussian_kernel, mmd_loss
 from lib.symmetry.actions import planar
 from lib.symmetry.groups import Cyclic, Dihedral, FiniteGroup
 from lib.symmetry.representations import DirectSum, Representation
@@ -185,6 +185,56 @@ def score(points: Tensor, truth: Tensor, law: Mixture) -> dict[str, Tensor]:
         found["mmd"][good] = mmd_loss(x, y, gaussian_kernel(BANDWIDTHS)).clamp_min(0).sqrt()
     found["smallest_share"][good] = law.shares(x).amin(-1)
     return found
+
+
+def gaussian_kernel(bandwidths: Sequence[float]) -> Callable[[Tensor, Tensor], Tensor]:
+    """Return the kernel ``k(x, y) = mean over s of exp(−‖x − y‖²/2s²)``, a function of two clouds of points.
+
+    Raises
+    ------
+    ValueError
+        No bandwidth, or one that is not positive.
+    """
+    sizes = [check_float("bandwidths", s, minimum=1e-12) for s in check_instance("bandwidths", bandwidths, Sequence)]
+    if not sizes:
+        raise ValueError("bandwidths must not be empty")
+
+    def kernel(x: Tensor, y: Tensor) -> Tensor:
+        squares = (x[..., :, None, :] - y[..., None, :, :]).square().sum(-1)
+        return torch.stack([(squares / (-2 * s * s)).exp() for s in sizes]).mean(0)
+
+    return kernel
+
+
+def mmd_loss(x: Tensor, y: Tensor, kernel: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    """Return the unbiased estimate of the squared maximum mean discrepancy (Gretton et al. 2012), one value per run.
+
+    MMD is the supremum of E_Q γ − E_P γ over the unit ball of the kernel's space, which is invariant if the kernel is
+    averaged over a group; no discriminator is trained.
+
+    Parameters
+    ----------
+    x, y
+        Points, shapes ``(..., n, d)`` and ``(..., m, d)`` with at least two points each.
+    kernel
+        Maps two clouds to the matrix ``(..., n, m)``.
+
+    Returns
+    -------
+    Tensor
+        Shape ``(...)``; may be slightly negative.
+    """
+    for name, cloud in (("x", x), ("y", y)):
+        if check_tensor(name, cloud, (None, None), inexact=True, real=True).shape[-2] < 2:
+            raise ValueError(f"{name} must hold at least 2 points, got shape {tuple(cloud.shape)}")
+    if x.shape[-1] != y.shape[-1] or x.shape[:-2] != y.shape[:-2]:
+        raise ValueError(f"x and y must differ in the number of points only, got {tuple(x.shape)}, {tuple(y.shape)}")
+    return _off_diagonal_mean(kernel(x, x)) + _off_diagonal_mean(kernel(y, y)) - 2 * kernel(x, y).mean((-2, -1))
+
+
+def _off_diagonal_mean(matrix: Tensor) -> Tensor:
+    n = matrix.shape[-1]
+    return (matrix.sum((-2, -1)) - matrix.diagonal(dim1=-2, dim2=-1).sum(-1)) / (n * (n - 1))
 
 
 def squash(x: Tensor) -> Tensor:

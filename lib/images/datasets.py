@@ -13,11 +13,8 @@ import math
 import os
 import sys
 import tempfile
-import urllib.error
 import urllib.request
 import zlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -33,21 +30,10 @@ MIRRORS = (
 )
 
 
-@dataclass(frozen=True)
-class RemoteFile:
-    """A file of a public data set: its name without ``.gz``, and size and SHA-256 of its uncompressed content."""
-
-    name: str
-    size: int
-    sha256: str
-
-
-MNIST_IMAGES = RemoteFile(
-    "t10k-images-idx3-ubyte", 16 + 10_000 * 784, "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7"
-)
-MNIST_LABELS = RemoteFile(
-    "t10k-labels-idx1-ubyte", 8 + 10_000, "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2"
-)
+CHECKSUMS = {  # SHA-256 of the uncompressed files
+    "t10k-images-idx3-ubyte": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+    "t10k-labels-idx1-ubyte": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+}
 
 
 class DataUnavailable(RuntimeError):
@@ -179,15 +165,13 @@ def cache_directory() -> Path:
     return base / "symmetry-measured"
 
 
-def mnist_test(size: int = 14, directory: str | Path | None = None) -> tuple[Tensor, Tensor]:
+def mnist_test(size: int = 14) -> tuple[Tensor, Tensor]:
     """Return the 10 000 test images of MNIST (LeCun, Cortes, Burges 1998), shrunk by averaging blocks of pixels.
 
     Parameters
     ----------
     size
         Pixels per side; a divisor of 28.
-    directory
-        Where the files are or shall go; by default :func:`cache_directory`.
 
     Returns
     -------
@@ -201,104 +185,47 @@ def mnist_test(size: int = 14, directory: str | Path | None = None) -> tuple[Ten
     """
     if 28 % check_int("size", size, maximum=28):
         raise ValueError(f"size must divide 28, got {size}")
-    folder = Path(directory) if directory is not None else cache_directory()
-    images, labels = (read_verified(file, folder, MIRRORS) for file in (MNIST_IMAGES, MNIST_LABELS))
-    pixels = torch.from_numpy(np.frombuffer(images, np.uint8, offset=16).reshape(-1, 28, 28).copy()) / 255.0
+    images, labels = (np.frombuffer(_content(name), np.uint8) for name in CHECKSUMS)
+    pixels = torch.from_numpy(images[16:].reshape(-1, 28, 28).copy()) / 255.0
     step = 28 // size
     small = pixels.double().unflatten(2, (size, step)).unflatten(1, (size, step)).mean((2, 4))
-    return small.reshape(len(small), 1, -1), torch.from_numpy(
-        np.frombuffer(labels, np.uint8, offset=8).astype(np.int64)
-    )
+    return small.reshape(len(small), 1, -1), torch.from_numpy(labels[8:].astype(np.int64))
 
 
-def read_verified(
-    file: RemoteFile, folder: Path, mirrors: Sequence[str], fetch: Callable[[str], bytes] | None = None
-) -> bytes:
-    """Return the verified content of a file, from the folder or its subfolder ``mnist``, else from a mirror.
+def _content(name: str) -> bytes:
+    """Return the verified content of a file of the data directory or its subfolder ``mnist``, else from a mirror.
 
     A file that is found is read, compressed or not, and never replaced; one that is fetched is verified in memory and
     then moved into place whole.
-
-    Parameters
-    ----------
-    file
-        Name, size and checksum.
-    folder
-        The cache directory; made when something is to be stored.
-    mirrors
-        Addresses to which ``<name>.gz`` is appended, tried in order.
-    fetch
-        Reads an address; by default over the network.
     """
-    for place in (folder, folder / "mnist"):
-        for path in (place / file.name, place / f"{file.name}.gz"):
-            if path.is_file():
-                return _verified(file, _read(path), f"the file {path.name} in the data directory")
-    content, compressed = _download(file, folder, mirrors, fetch or _fetch)
-    _store(folder / f"{file.name}.gz", compressed)
-    return content
-
-
-def _read(path: Path) -> bytes:
-    try:
-        raw = path.read_bytes()
-        return gzip.decompress(raw) if path.suffix == ".gz" else raw
-    except PermissionError:
-        raise DataUnavailable(f"{path.name} in the data directory may not be read; check its permissions") from None
-    except (OSError, EOFError, zlib.error):
-        raise DataUnavailable(
-            f"{path.name} in the data directory is no complete gzip file; delete it and run again to fetch it anew"
-        ) from None
-
-
-def _verified(file: RemoteFile, content: bytes, what: str) -> bytes:
-    if len(content) != file.size:
-        raise DataUnavailable(
-            f"{what} has {len(content)} bytes instead of {file.size}: truncated or another file; "
-            "delete it and run again to fetch it anew"
-        )
-    if hashlib.sha256(content).hexdigest() != file.sha256:
-        raise DataUnavailable(
-            f"{what} does not have the SHA-256 {file.sha256[:12]}…: it has been altered; delete it and run again"
-        )
-    return content
-
-
-def _download(
-    file: RemoteFile, folder: Path, mirrors: Sequence[str], fetch: Callable[[str], bytes]
-) -> tuple[bytes, bytes]:
-    """Return content and compressed content from the first mirror that delivers the right bytes."""
-    reasons = []
-    for mirror in mirrors:
+    folder, reasons = cache_directory(), []
+    for path in (folder / place / f"{name}{end}" for place in ("", "mnist") for end in ("", ".gz")):
+        if path.is_file():
+            try:
+                return _verified(name, path.read_bytes(), path.suffix == ".gz")
+            except (OSError, EOFError, zlib.error) as error:
+                what = f"{path.name} in the data directory cannot be used: {error}"
+                raise DataUnavailable(f"{what}; delete it and run again to fetch it anew") from None
+    for mirror in MIRRORS:
         try:
-            compressed = fetch(f"{mirror}{file.name}.gz")
-            return _verified(file, gzip.decompress(compressed), "the download"), compressed
-        except (OSError, EOFError, zlib.error, DataUnavailable) as error:
-            reasons.append(f"{mirror}: {str(error) or type(error).__name__}")
+            with urllib.request.urlopen(f"{mirror}{name}.gz", timeout=30) as answer:
+                packed = answer.read()
+            content = _verified(name, packed, True)
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=folder) as aside:
+                (Path(aside) / "part").write_bytes(packed)
+                (Path(aside) / "part").replace(folder / f"{name}.gz")
+            return content
+        except (OSError, EOFError, zlib.error) as error:
+            reasons.append(f"{mirror}: {error}")
     raise DataUnavailable(
-        f"{file.name} is not in {folder} and could not be downloaded ({'; '.join(reasons)}). Connect to the network, "
-        f"or put {file.name}.gz into a directory and name it in the environment variable {VARIABLE}"
+        f"{name} is not in {folder} and could not be downloaded and stored there ({'; '.join(reasons)}). Connect to "
+        f"the network, or put {name}.gz into a directory and name it in the environment variable {VARIABLE}"
     )
 
 
-def _fetch(address: str) -> bytes:
-    request = urllib.request.Request(address, headers={"User-Agent": "symmetry-measured"})
-    with urllib.request.urlopen(request, timeout=30) as answer:
-        return answer.read()
-
-
-def _store(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all."""
-    temporary = None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(content)
-        os.replace(temporary, path)
-    except OSError as error:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
-        raise DataUnavailable(
-            f"cannot write to the data directory {path.parent} ({error.strerror}); name a writable one in {VARIABLE}"
-        ) from None
+def _verified(name: str, raw: bytes, packed: bool) -> bytes:
+    content = gzip.decompress(raw) if packed else raw
+    if hashlib.sha256(content).hexdigest() != CHECKSUMS[name]:
+        raise OSError(f"its SHA-256 is not {CHECKSUMS[name][:12]}…, it is truncated, altered or another file")
+    return content

@@ -7,71 +7,21 @@ The second question keeps the orientation in the features, so a set with missing
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lib.checks import check_choice, check_float, check_instance, check_int
-from lib.images.sets import LabelledImages, check_images, digit_images, mnist_images, rotate_images, tissue_images
+from lib.checks import check_choice, check_int
+from lib.images.sets import LabelledImages, check_images, image_set, rotate_images
 
 ANGLES = ("grid", "any")
+EPOCHS = {"digits": 40, "mnist": 12, "histology": 25}  # passes through the training part of a set
+_FEATURES, _WIDTHS, _BATCH, _RATE = 32, (24, 48), 64, 3e-3
 _CHUNK = 512  # images per pass
-
-
-@dataclass(frozen=True)
-class FeatureSettings:
-    """How a feature classifier is built and trained.
-
-    Attributes
-    ----------
-    orientations : int
-        Number m of orientations; images are turned by multiples of 360/m degrees, or labelled by the nearest one.
-    angles : str
-        ``"grid"``: only those multiples; ``"any"``: uniform angles.
-    features : int
-        Dimension of the features.
-    widths : tuple of int
-        Channels of the two convolutions.
-    epochs, batch : int
-        Passes through the data and images per step.
-    rate : float
-        Largest step of Adam, reached after 30 % of the training and then lowered to nothing.
-    seed : int
-        Seed of weights, order and turns.
-    """
-
-    orientations: int = 4
-    angles: str = "grid"
-    features: int = 32
-    widths: tuple[int, int] = (24, 48)
-    epochs: int = 40
-    batch: int = 64
-    rate: float = 3e-3
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name in ("orientations", "features", "epochs", "batch"):
-            check_int(name, getattr(self, name))
-        check_int("seed", self.seed, minimum=0)
-        check_choice("angles", self.angles, ANGLES)
-        check_float("rate", self.rate, minimum=1e-8)
-        if len(check_instance("widths", self.widths, Sequence)) != 2:
-            raise ValueError(f"widths must be two numbers of channels, got {self.widths}")
-        for width in self.widths:
-            check_int("widths", width)
-
-
-@dataclass(frozen=True)
-class Predictions:
-    """Classes and orientations that the classifier sees, both of shape ``(..., n)``, int64."""
-
-    classes: Tensor
-    orientations: Tensor
 
 
 class FeatureNetwork(nn.Module):
@@ -81,25 +31,22 @@ class FeatureNetwork(nn.Module):
     ----------
     channels, size
         Of the images.
-    classes
-        Number of classes.
-    settings
-        Widths, dimension and seed.
+    classes, orientations
+        Numbers of labels.
+    seed
+        Of the weights.
     """
 
-    def __init__(self, channels: int, size: int, classes: int, settings: FeatureSettings) -> None:
+    def __init__(self, channels: int, size: int, classes: int, orientations: int, seed: int = 0) -> None:
         super().__init__()
-        check_int("channels", channels)
-        check_int("size", size, minimum=4)
-        check_int("classes", classes)
-        first, second = check_instance("settings", settings, FeatureSettings).widths
+        first, second = _WIDTHS
         with torch.device("cpu"):  # where the weights are drawn
             self.first = nn.Conv2d(channels, first, 3, padding=1)
             self.second = nn.Conv2d(first, second, 3, padding=1)
-            self.dense = nn.Linear(second * (size // 4) ** 2, settings.features)
-            self.head = nn.Linear(settings.features, classes + settings.orientations)
+            self.dense = nn.Linear(second * (size // 4) ** 2, _FEATURES)
+            self.head = nn.Linear(_FEATURES, classes + orientations)
         self.classes = classes
-        generator = torch.Generator().manual_seed(settings.seed)
+        generator = torch.Generator().manual_seed(seed)
         for layer in (self.first, self.second, self.dense, self.head):
             nn.init.kaiming_normal_(layer.weight, nonlinearity="relu", generator=generator)
             nn.init.zeros_(layer.bias)
@@ -132,8 +79,6 @@ class FeatureClassifier:
     centre, scale : Tensor
         The features are ``(z − centre) / scale``: centred, with total variance one over the training images in all
         orientations. Distances between sets are then in units of the spread of real images.
-    class_accuracy, orientation_accuracy : float
-        On held-out images in all orientations.
     """
 
     network: FeatureNetwork
@@ -142,22 +87,18 @@ class FeatureClassifier:
     orientations: int
     centre: Tensor
     scale: Tensor
-    class_accuracy: float
-    orientation_accuracy: float
 
     def features(self, images: Tensor) -> Tensor:
         """Return the features of images ``(..., n, c, size, size)``, shape ``(..., n, d)``, float64."""
         raw = self._run(self.network.features, images).double()
         return (raw - self.centre.to(raw.device)) / self.scale.to(raw.device)
 
-    __call__ = features
-
-    def predict(self, images: Tensor) -> Predictions:
-        """Return the most likely class and orientation of images ``(..., n, c, size, size)``."""
+    def predict(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Return most likely classes and orientations ``(..., n)``, int64, of images ``(..., n, c, size, size)``."""
         best = self._run(lambda x: torch.stack([s.argmax(-1) for s in self.network(x)], -1), images)
-        return Predictions(best[..., 0], best[..., 1])
+        return best[..., 0], best[..., 1]
 
-    def _run(self, function: nn.Module, images: Tensor) -> Tensor:
+    def _run(self, function: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
         check_images("images", images, self.shape)
         flat = images.flatten(0, -4).float()
         with torch.no_grad():
@@ -166,7 +107,9 @@ class FeatureClassifier:
         return result.unflatten(0, images.shape[:-3])
 
 
-def train_classifier(train: LabelledImages, test: LabelledImages, settings: FeatureSettings) -> FeatureClassifier:
+def train_classifier(
+    train: LabelledImages, epochs: int, angles: str = "grid", orientations: int = 4, seed: int = 0
+) -> FeatureClassifier:
     """Return a classifier of classes and orientations, trained with cross-entropy on turned images.
 
     Every image is turned anew in every pass; turning by the k-th orientation adds k to its orientation. The same seed
@@ -174,93 +117,71 @@ def train_classifier(train: LabelledImages, test: LabelledImages, settings: Feat
 
     Parameters
     ----------
-    train, test
-        Images to learn from, and to state the accuracy on.
-    settings
-        See :class:`FeatureSettings`.
+    train
+        Images to learn from.
+    epochs
+        Passes through them.
+    angles
+        ``"grid"``: turns by multiples of 360/m degrees only; ``"any"``: by any angle, labelled by the nearest of them.
+    orientations
+        The number m.
+    seed
+        Seed of weights, order and turns.
     """
-    if train.images.shape[1:] != test.images.shape[1:]:
-        raise ValueError(f"train and test must hold images of one shape, got {train.images.shape, test.images.shape}")
+    check_choice("angles", angles, ANGLES)
+    for name, value in (("epochs", epochs), ("orientations", orientations)):
+        check_int(name, value)
+    check_int("seed", seed, minimum=0)
     shape, count = (train.images.shape[1], train.images.shape[2]), len(train.images)
-    classes = int(torch.cat([train.classes, test.classes]).max()) + 1
-    network = FeatureNetwork(*shape, classes, settings).to(train.images.device)
-    generator = torch.Generator().manual_seed(settings.seed + 1)
-    steps = settings.epochs * len(range(0, count, settings.batch))
-    optimiser = torch.optim.Adam(network.parameters(), settings.rate, fused=True)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, settings.rate, total_steps=steps)
-    for _ in range(settings.epochs):
-        for chosen in torch.randperm(count, generator=generator, device="cpu").split(settings.batch):
-            images, targets = _turned(train, chosen, settings, generator)
+    classes = int(train.classes.max()) + 1
+    network = FeatureNetwork(*shape, classes, orientations, seed).to(train.images.device)
+    generator = torch.Generator().manual_seed(seed + 1)
+    optimiser = torch.optim.Adam(network.parameters(), _RATE, fused=True)
+    steps = epochs * len(range(0, count, _BATCH))
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, _RATE, total_steps=steps)
+    for _ in range(epochs):
+        for chosen in torch.randperm(count, generator=generator, device="cpu").split(_BATCH):
+            images, targets = _turned(train, chosen, angles, orientations, generator)
             loss = sum(functional.cross_entropy(s, t) for s, t in zip(network(images), targets, strict=True))
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()
             schedule.step()
     network.requires_grad_(False).eval()
-    return _described(network, shape, classes, train, test, settings)
-
-
-def _described(
-    network: FeatureNetwork,
-    shape: tuple[int, int],
-    classes: int,
-    train: LabelledImages,
-    test: LabelledImages,
-    settings: FeatureSettings,
-) -> FeatureClassifier:
-    """Return the trained network with the scale of its features and its accuracy, over several turns of every image."""
-    generator = torch.Generator().manual_seed(settings.seed + 2)
-    turns = max(4, settings.orientations)
-    with torch.no_grad():
-        images = _turned(train, torch.arange(len(train.images), device="cpu"), settings, generator)[0]
-        features = network.features(images).double()
-        right = torch.zeros(2, dtype=torch.float64, device=features.device)
-        for _ in range(turns):
-            images, targets = _turned(test, torch.arange(len(test.images), device="cpu"), settings, generator)
-            for i, (scores, target) in enumerate(zip(network(images), targets, strict=True)):
-                right[i] += (scores.argmax(-1) == target).double().mean() / turns
+    every, rng = torch.arange(count, device="cpu"), torch.Generator().manual_seed(seed + 2)
+    features = network.features(_turned(train, every, angles, orientations, rng)[0]).double()
     scale = features.var(0, correction=0).sum().sqrt()
-    return FeatureClassifier(
-        network, shape, classes, settings.orientations, features.mean(0), scale, float(right[0]), float(right[1])
-    )
+    return FeatureClassifier(network, shape, classes, orientations, features.mean(0), scale)
 
 
 def _turned(
-    data: LabelledImages, chosen: Tensor, settings: FeatureSettings, generator: torch.Generator
+    data: LabelledImages, chosen: Tensor, angles: str, m: int, generator: torch.Generator
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """Return chosen images, each in a random orientation, with their two labels."""
-    m, device = settings.orientations, data.images.device
+    device = data.images.device
     chosen = chosen.to(device)
-    if settings.angles == "grid":
+    if angles == "grid":
         k = torch.randint(m, (len(chosen),), generator=generator, device="cpu")
         degrees = k * (360 / m)
     else:
         degrees = 360 * torch.rand(len(chosen), generator=generator, device="cpu")
         k = (degrees * (m / 360)).round().long()
-    degrees, k = degrees.to(device), k.to(device)
     start = 0 if data.orientations is None else data.orientations[chosen]
-    images = rotate_images(data.images[chosen].float(), degrees)
-    return images, (data.classes[chosen], (start + k) % m)
+    images = rotate_images(data.images[chosen].float(), degrees.to(device))
+    return images, (data.classes[chosen], (start + k.to(device)) % m)
 
 
 @cache
-def digit_classifier(settings: FeatureSettings | None = None) -> FeatureClassifier:
-    """Return the classifier of the bundled digits, trained once per process."""
-    return train_classifier(*digit_images(), settings or FeatureSettings())
+def judge_of(data: str, size: int = 8, angles: str = "grid", orientations: int = 4) -> FeatureClassifier:
+    """Return the classifier in whose features images of a set are compared, trained once per process.
 
-
-@cache
-def mnist_classifier(
-    size: int = 14, settings: FeatureSettings | None = None, directory: str | Path | None = None
-) -> FeatureClassifier:
-    """Return the classifier of MNIST images of ``size`` pixels per side, trained once per process."""
-    return train_classifier(*mnist_images(size, directory), settings or FeatureSettings(epochs=30))
-
-
-@cache
-def tissue_classifier(size: int = 8, shrink: int = 1, settings: FeatureSettings | None = None) -> FeatureClassifier:
-    """Return the classifier of kinds and darkest sides of tissue patches, trained once per process."""
-    settings = settings or FeatureSettings(epochs=25)
-    if settings.angles != "grid" or settings.orientations != 4:
-        raise ValueError(f"settings must have four orientations on the grid, got {settings}")
-    return train_classifier(*tissue_images(size, shrink), settings)
+    Parameters
+    ----------
+    data, size
+        As for :func:`lib.images.sets.image_set`.
+    angles, orientations
+        As for :func:`train_classifier`; tissue has four orientations on the grid.
+    """
+    if data == "histology" and (angles, orientations) != ("grid", 4):
+        raise ValueError(f"angles must be 'grid' with four orientations for histology, got {angles!r}, {orientations}")
+    return train_classifier(image_set(data, size)[0], EPOCHS[data], angles, orientations)

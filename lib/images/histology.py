@@ -7,59 +7,37 @@ mirrors of the square; :mod:`lib.transport.invariance` tests it. Images have sha
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from lib.checks import check_choice, check_int, check_tensor, seeded
+from lib.checks import check_int, check_tensor, seeded
 
-SIDE = 512  # of the bundled image
+_BLOCKS = 8  # squares per side of the image, each for training or for evaluation
 
 
-@dataclass(frozen=True)
-class Patches:
-    """Patches from disjoint regions of one image.
-
-    Attributes
-    ----------
-    train, evaluation : Tensor
-        Shapes ``(n, 3, size, size)`` and ``(m, 3, size, size)``, float32, values in [−1, 1].
-    """
+class Patches(NamedTuple):
+    """Patches from disjoint regions of one image, shapes ``(n, 3, size, size)``, float32, values in [−1, 1]."""
 
     train: Tensor
     evaluation: Tensor
 
 
 @cache
-def tissue_image(shrink: int = 1) -> Tensor:
+def tissue_image() -> Tensor:
     """Return the stained colonic tissue bundled with scikit-image (van der Walt et al. 2014).
-
-    Parameters
-    ----------
-    shrink
-        Side of the squares of pixels that are averaged to one, a power of two up to 32.
 
     Returns
     -------
     Tensor
-        Shape ``(3, 512 // shrink, 512 // shrink)``, float32, values in [−1, 1].
+        Shape ``(3, 512, 512)``, float32, values in [−1, 1].
     """
     from skimage import data
 
-    check_choice("shrink", shrink, [2**i for i in range(6)])
     image = torch.from_numpy(data.immunohistochemistry()).permute(2, 0, 1)
-    return block_mean(image, shrink)
-
-
-def block_mean(image: Tensor, shrink: int) -> Tensor:
-    """Return an 8-bit image ``(..., h, w)``, its squares of shrink² pixels averaged, as float32 in [−1, 1]."""
-    check_tensor("image", image, (None, None), real=True)
-    check_int("shrink", shrink, maximum=min(image.shape[-2:]))
-    h, w = (side // shrink * shrink for side in image.shape[-2:])
-    blocks = image[..., :h, :w].double().unflatten(-1, (-1, shrink)).unflatten(-3, (-1, shrink))
-    return (blocks.mean((-3, -1)) / 127.5 - 1).float()
+    return (image.double() / 127.5 - 1).float()
 
 
 def cut_patches(image: Tensor, size: int, spacing: int = 1) -> Tensor:
@@ -87,42 +65,29 @@ def cut_patches(image: Tensor, size: int, spacing: int = 1) -> Tensor:
     return image.unfold(1, size, step).unfold(2, size, step).permute(1, 2, 0, 3, 4)
 
 
-def tissue_patches(size: int = 8, shrink: int = 1, blocks: int = 8, spacing: int = 1, seed: int = 0) -> Patches:
+def tissue_patches(size: int = 8, spacing: int = 1) -> Patches:
     """Return patches of the bundled tissue for training and for evaluation, from disjoint regions.
 
-    The image is divided into ``blocks × blocks`` squares; a random half of them is for training. No patch reaches into
-    two squares, so no pixel is on both sides. It is one image of one piece of tissue all the same: the evaluation says
-    how well a generator learnt *this* tissue, not tissue at large. The patches come in random order, so that the first
-    half of them is not the upper half of the image.
+    The image is divided into 8 × 8 squares; a random half of them is for training. No patch reaches into two squares,
+    so no pixel is on both sides. It is one image of one piece of tissue all the same: the evaluation says how well a
+    generator learnt *this* tissue, not tissue at large. The patches come in random order, so that the first half of
+    them is not the upper half of the image.
 
     Parameters
     ----------
     size
-        Side of a patch in pixels; divides the side ``512 / (shrink · blocks)`` of a square.
-    shrink
-        As in :func:`tissue_image`.
-    blocks
-        Squares per side, at least 2.
+        Side of a patch in pixels; divides the side 64 of a square.
     spacing
         Every ``spacing``-th patch is kept in both directions. Patches that touch share cells and fibres and are not
         independent; a test of their law needs some distance.
-    seed
-        Seed of the choice of squares and of the order.
-
-    Raises
-    ------
-    TypeError, ValueError
-        Sizes that do not divide each other.
     """
-    check_int("blocks", blocks, minimum=2, maximum=SIDE)
-    image = tissue_image(shrink)
-    if image.shape[-1] % (blocks * check_int("size", size, minimum=2)):
-        raise ValueError(f"blocks · size must divide the side {image.shape[-1]}, got {blocks} · {size}")
-    patches = cut_patches(image, size, spacing)
-    side = image.shape[-1] // blocks
+    image = tissue_image()
+    side = image.shape[-1] // _BLOCKS
+    if side % check_int("size", size, minimum=2):
+        raise ValueError(f"size must divide the side {side} of a square, got {size}")
+    patches, generator = cut_patches(image, size, spacing), seeded(0)
     square = torch.arange(patches.shape[0]) * size * spacing // side
-    generator = seeded(seed)
-    chosen = (torch.randperm(blocks**2, generator=generator) < blocks**2 // 2).reshape(blocks, blocks)
+    chosen = (torch.randperm(_BLOCKS**2, generator=generator) < _BLOCKS**2 // 2).reshape(_BLOCKS, _BLOCKS)
     train = chosen[square[:, None], square[None]]
     parts = [part[torch.randperm(len(part), generator=generator)] for part in (patches[train], patches[~train])]
     return Patches(*parts)

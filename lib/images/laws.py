@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from lib.checks import check_choice, check_int, check_tensor
-from lib.images.features import FeatureClassifier, FeatureSettings, digit_classifier, tissue_classifier
+from lib.images.features import FeatureClassifier, judge_of
 from lib.images.histology import tissue_patches
-from lib.images.metrics import Moments, coverage, gaussian_frechet, moments, spread
+from lib.images.metrics import Moments, coverage, gaussian_frechet, moments, rarest
 from lib.images.sets import darkest_side, digit_images
 from lib.images.turns import Turns
 from lib.symmetry.groups import Cyclic, Dihedral, FiniteGroup
@@ -174,17 +174,14 @@ class ImageLaw:
         near = self.moved(self.real[: drawn.shape[1]], rng)
         features = self.features(drawn)
         turned = self.features(self.turns.each(drawn, which.to(drawn.device)))
-        seen = self.classifier.predict(self._square(drawn))
+        classes, orientations = self.classifier.predict(self._square(drawn))
         found = {
             "frechet": gaussian_frechet(moments(features), self.truth),
             "turned": gaussian_frechet(moments(turned), self.truth),
             "coverage": coverage(self.features(near), features),
+            "rarest_class": rarest(classes, self.classifier.classes),
+            "rarest_orientation": rarest(orientations, self.classifier.orientations),
         }
-        for name, labels, count in (
-            ("rarest_class", seen.classes, self.classifier.classes),
-            ("rarest_orientation", seen.orientations, self.classifier.orientations),
-        ):
-            found[name] = spread(labels, count).smallest * count
         return {name: values.where(sound, torch.nan) for name, values in found.items()}
 
     def _square(self, images: Tensor) -> Tensor:
@@ -218,7 +215,7 @@ def digit_law(name: str = "turned", group: FiniteGroup | None = None) -> ImageLa
         labels=train.classes,
         real=test.images.flatten(1),
         classes=10,
-        classifier=digit_classifier(FeatureSettings(orientations=8 if name == "eighths" else 4)),
+        classifier=judge_of("digits", orientations=8 if name == "eighths" else 4),
     )
 
 
@@ -234,7 +231,7 @@ def tissue_law(name: str = "as cut") -> ImageLaw:
     """
     check_choice("name", name, TISSUE)
     turns, patches = Turns(Dihedral(4), TISSUE_SIZE, 3), tissue_patches(TISSUE_SIZE)
-    data, real = (darkest_up(x) if name != "as cut" else x for x in (patches.train, patches.evaluation))
+    data, real = (darkest_up(x) if name != "as cut" else x for x in patches)
     return ImageLaw(
         name=name,
         turns=turns,
@@ -244,7 +241,7 @@ def tissue_law(name: str = "as cut") -> ImageLaw:
         labels=torch.zeros(len(data), dtype=torch.int64),
         real=real.flatten(1),
         classes=1,
-        classifier=tissue_classifier(TISSUE_SIZE),
+        classifier=judge_of("histology", TISSUE_SIZE),
     )
 
 

@@ -6,16 +6,19 @@ Images have shape ``(..., n, c, size, size)`` and values in [−1, 1].
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
+from functools import cache
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from lib.checks import check_float, check_int, check_tensor
+from lib.checks import check_choice, check_float, check_int, check_tensor
 from lib.images.bundled import digits
 from lib.images.datasets import mnist_test
 from lib.images.histology import tissue_patches
+
+DATA = ("digits", "mnist", "histology")
+_KINDS = 6  # of tissue
 
 
 @dataclass(frozen=True)
@@ -78,18 +81,18 @@ def rotate_images(images: Tensor, degrees: Tensor, background: float = -1.0) -> 
     Parameters
     ----------
     images
-        Shape ``(n, c, size, size)``.
+        Shape ``(n, ..., size, size)``.
     degrees
         Angles, shape ``(n,)``.
     background
         Value outside the image.
     """
-    check_tensor("images", images, (None, None, None, None), inexact=True, real=True)
+    check_tensor("images", images, (None, None), inexact=True, real=True)
     check_tensor("degrees", degrees, real=True)
     check_float("background", background)
-    if images.ndim != 4 or images.shape[-1] != images.shape[-2] or degrees.shape != images.shape[:1]:
+    if images.ndim < 3 or images.shape[-1] != images.shape[-2] or degrees.shape != images.shape[:1]:
         raise ValueError(
-            f"images and degrees must have shapes (n, c, size, size) and (n,), got {tuple(images.shape)} and "
+            f"images and degrees must have shapes (n, ..., size, size) and (n,), got {tuple(images.shape)} and "
             f"{tuple(degrees.shape)}"
         )
     turned, quarter = torch.empty_like(images), torch.remainder(degrees / 90, 4)
@@ -107,8 +110,9 @@ def _interpolated(images: Tensor, degrees: Tensor, background: float) -> Tensor:
     angle = torch.deg2rad(degrees.to(images.dtype))
     cos, sin, zero = angle.cos(), angle.sin(), torch.zeros_like(angle)
     matrices = torch.stack([cos, -sin, zero, sin, cos, zero], -1).reshape(-1, 2, 3)
-    grid = functional.affine_grid(matrices, list(images.shape), align_corners=False)
-    return functional.grid_sample(images - background, grid, align_corners=False) + background
+    stack = images.flatten(1, -3) if images.ndim > 3 else images[:, None]  # (n, c, size, size)
+    grid = functional.affine_grid(matrices, list(stack.shape), align_corners=False)
+    return (functional.grid_sample(stack - background, grid, align_corners=False) + background).view_as(images)
 
 
 def digit_images() -> tuple[LabelledImages, LabelledImages]:
@@ -119,34 +123,48 @@ def digit_images() -> tuple[LabelledImages, LabelledImages]:
     return train, test
 
 
-def mnist_images(size: int = 14, directory: str | Path | None = None) -> tuple[LabelledImages, LabelledImages]:
+def mnist_images(size: int = 14) -> tuple[LabelledImages, LabelledImages]:
     """Return the 10 000 MNIST test images, a fixed random 7000 to train on and 3000 to test on."""
-    x, y = mnist_test(size, directory)
+    x, y = mnist_test(size)
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
     images, classes = (2 * x - 1).float().reshape(-1, 1, size, size)[order], y[order]
     return LabelledImages(images[:7000], classes[:7000]), LabelledImages(images[7000:], classes[7000:])
 
 
-def tissue_images(size: int = 8, shrink: int = 1, kinds: int = 6) -> tuple[LabelledImages, LabelledImages]:
+def tissue_images(size: int = 8) -> tuple[LabelledImages, LabelledImages]:
     """Return patches of tissue, :func:`lib.images.histology.tissue_patches`, with labels read off the patches.
 
     There are no labels from a pathologist, and the law of the patches is invariant, so nobody could say how a patch was
-    turned. The class is the kind of tissue, one of ``kinds`` clusters by :func:`appearance` (k-means on the training
-    part); the orientation is the darkest side, which a quarter turn counter-clockwise moves on by one.
+    turned. The class is the kind of tissue, one of six clusters by :func:`appearance` (k-means on the training part);
+    the orientation is the darkest side, which a quarter turn counter-clockwise moves on by one.
     """
     from sklearn.cluster import KMeans
 
-    patches = tissue_patches(size, shrink)
-    check_int("kinds", kinds, maximum=len(patches.train))
-    looks = [appearance(part) for part in (patches.train, patches.evaluation)]
+    parts = tissue_patches(size)
+    looks = [appearance(part) for part in parts]
     centre, scale = looks[0].mean(0), looks[0].std(0)
     looks = [((look - centre) / scale).numpy() for look in looks]
-    clusters = KMeans(kinds, n_init=4, random_state=0).fit(looks[0])
-    labels = [torch.from_numpy(clusters.predict(look)).long() for look in looks]
-    return (
-        LabelledImages(patches.train, labels[0], darkest_side(patches.train)),
-        LabelledImages(patches.evaluation, labels[1], darkest_side(patches.evaluation)),
-    )
+    clusters = KMeans(_KINDS, n_init=4, random_state=0).fit(looks[0])
+    kinds = [torch.from_numpy(clusters.predict(look)).long() for look in looks]
+    train, test = (LabelledImages(x, y, darkest_side(x)) for x, y in zip(parts, kinds, strict=True))
+    return train, test
+
+
+@cache
+def image_set(data: str, size: int = 8) -> tuple[LabelledImages, LabelledImages]:
+    """Return the training part and the held-out part of a set.
+
+    Parameters
+    ----------
+    data, size
+        ``"digits"`` of 8 × 8 pixels, ``"mnist"`` of 14 × 14 or 28 × 28, or ``"histology"``.
+    """
+    sizes = {"digits": (8,), "mnist": (14, 28)}.get(check_choice("data", data, DATA))
+    if check_int("size", size) not in (sizes or (size,)):
+        raise ValueError(f"size must be {' or '.join(map(str, sizes))} for {data}, got {size}")
+    if data == "digits":
+        return digit_images()
+    return mnist_images(size) if data == "mnist" else tissue_images(size)
 
 
 def appearance(images: Tensor) -> Tensor:

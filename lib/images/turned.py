@@ -1,4 +1,4 @@
-"""A share of an image set, every image turned once and for all, and the classifier that compares generated images."""
+"""A share of an image set, every image turned once and for all."""
 
 from __future__ import annotations
 
@@ -6,18 +6,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import avg_pool2d
 
-from lib.checks import check_choice, check_float, check_int
-from lib.images.features import (
-    FeatureClassifier,
-    FeatureSettings,
-    digit_classifier,
-    mnist_classifier,
-    tissue_classifier,
-)
-from lib.images.sets import LabelledImages, digit_images, mnist_images, rotate_images, tissue_images
+from lib.checks import check_choice, check_float
+from lib.images.sets import image_set, rotate_images
 from lib.training.ensembles import generator_of
 
-DATA = ("digits", "mnist", "histology")
 ROTATIONS = ("none", "turns", "any")
 
 
@@ -29,7 +21,7 @@ def turned_images(
     Parameters
     ----------
     data, size
-        ``"digits"`` of 8 × 8 pixels, ``"mnist"`` of 14 × 14 or 28 × 28, or ``"histology"``.
+        As for :func:`lib.images.sets.image_set`.
     rotations
         How every image is turned, MNIST at its full resolution: ``"none"``; ``"turns"``, by a random quarter turn, an
         exactly C4-invariant law; ``"any"``, by any angle as in Birrell et al. (2022), a law that is C4-invariant and,
@@ -44,7 +36,8 @@ def turned_images(
     tuple
         Two pairs of images in [−1, 1], float32 ``(n, c, size, size)``, and classes ``(n,)``, zeros for histology.
     """
-    train, held_out = _sets(data, size)
+    image_set(data, size)
+    train, held_out = image_set(data, 28 if data == "mnist" else size)
     check_choice("rotations", rotations, ROTATIONS)
     if not 0 < check_float("share", share) <= 1:
         raise ValueError(f"share must be in (0, 1], got {share}")
@@ -63,17 +56,6 @@ def turned_images(
     )
 
 
-def _sets(data: str, size: int) -> tuple[LabelledImages, LabelledImages]:
-    check_choice("data", data, DATA)
-    if data == "digits" and check_int("size", size) != 8:
-        raise ValueError(f"size must be 8 for digits, got {size}")
-    if data == "mnist" and check_int("size", size) not in (14, 28):
-        raise ValueError(f"size must be 14 or 28 for mnist, got {size}")
-    if data == "digits":
-        return digit_images()
-    return mnist_images(28) if data == "mnist" else tissue_images(size)
-
-
 def _turned(images: Tensor, size: int, rotations: str, rng: torch.Generator) -> Tensor:
     images = images.float()
     if rotations != "none":
@@ -81,13 +63,3 @@ def _turned(images: Tensor, size: int, rotations: str, rng: torch.Generator) -> 
         degrees = 90.0 * (4 * angle).floor() if rotations == "turns" else 360 * angle
         images = rotate_images(images, degrees)
     return avg_pool2d(images, images.shape[-1] // size).clamp(-1, 1)
-
-
-def judge_of(data: str, size: int, rotations: str = "none") -> FeatureClassifier:
-    """Return the fixed classifier in whose features such images are compared, trained once per process."""
-    angles = "any" if check_choice("rotations", rotations, ROTATIONS) == "any" else "grid"
-    if check_choice("data", data, DATA) == "digits":
-        return digit_classifier(FeatureSettings(angles=angles))
-    if data == "mnist":
-        return mnist_classifier(size, FeatureSettings(angles=angles, epochs=12))
-    return tissue_classifier(size)

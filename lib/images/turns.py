@@ -8,10 +8,10 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from lib.checks import check_choice, check_int, check_tensor
+from lib.checks import check_choice, check_int
+from lib.images.sets import rotate_images
 from lib.symmetry.actions import pixels
 from lib.symmetry.groups import Cyclic, Dihedral, FiniteGroup
-from lib.training.ensembles import rotate_images
 
 GROUPS = (Cyclic(4), Dihedral(4), Cyclic(8))
 
@@ -21,8 +21,8 @@ class Turns:
     """A group that moves square images, given as rows of ``channels · size²`` values in [−1, 1], channel by channel.
 
     ``Cyclic(4)`` and ``Dihedral(4)`` permute pixels and are exact. ``Cyclic(8)`` turns by 45° with linear interpolation
-    (−1 outside) and by quarter turns exactly; it is not quite a group, see :meth:`defect`. Element k of ``Cyclic(8)``
-    turns by k · 45°; the others are numbered as in :mod:`lib.symmetry.groups`.
+    (−1 outside) and by quarter turns exactly; it is not quite a group: two eighth turns miss a quarter turn. Element k
+    of ``Cyclic(8)`` turns by k · 45°; the others are numbered as in :mod:`lib.symmetry.groups`.
 
     Attributes
     ----------
@@ -59,7 +59,8 @@ class Turns:
         if self.group != Cyclic(8):
             return None
         basis = torch.eye(self.size**2, dtype=torch.float64, device="cpu").unflatten(-1, (self.size, self.size))
-        return rotate_images(basis, 8)[1].flatten(-2).mT.contiguous()
+        turned = rotate_images(basis, torch.full((len(basis),), 45.0, device="cpu"), 0.0)
+        return turned.flatten(-2).mT.contiguous()
 
     def all(self, images: Tensor) -> Tensor:
         """Return every image moved by every element, shape ``(..., |G|, p)`` from ``(..., p)``."""
@@ -74,14 +75,6 @@ class Turns:
         fine = parts.shape[-2]
         chosen = parts.take_along_dim((which % fine)[..., None, None], dim=-2)[..., 0, :] if fine > 1 else images
         return chosen.gather(-1, self.sources.to(images.device)[which // fine])
-
-    def defect(self, images: Tensor) -> float:
-        """Return ``max_{g,h} ‖R_g R_h x − R_gh x‖ / ‖x‖``, norms over all images: 0 for a group action."""
-        check_tensor("images", images, (None, self.dim), inexact=True)
-        twice = self.all(self.all(images)).transpose(-3, -2)  # R_g R_h x at [g, h]
-        once = self.all(images)[..., self.group.cayley_table(), :]
-        gaps = (twice - once).square().sum(-1).flatten(0, -3).sum(0)
-        return float((gaps.max() / images.square().sum()).sqrt())
 
     def _fine(self, images: Tensor) -> Tensor:
         """Return the images turned by the elements below a quarter turn, shape ``(..., 1 or 2, p)``."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import affine_grid, conv2d, cross_entropy, grid_sample, layer_norm
+from torch.nn.functional import conv2d, cross_entropy, layer_norm
 
 from lib.checks import check_choice, check_float, check_instance, check_int, check_tensor
 
@@ -241,7 +241,8 @@ def train(
     Examples
     --------
     >>> net, x, y = Network(4, 2, 3), torch.rand(6, 4, 4), torch.arange(6) % 3
-    >>> members = train(net, draw_members(net, 5), rotate_images(x, 4), y, epochs=2)
+    >>> turned = torch.stack([x.rot90(k, (-2, -1)) for k in range(4)])
+    >>> members = train(net, draw_members(net, 5), turned, y, epochs=2)
     >>> net.outputs(members, x[None]).shape
     torch.Size([5, 6, 3])
     """
@@ -301,39 +302,6 @@ def train_ensemble(
         members = draw_members(network, min(block, count - first), seed, tilt, head, first, **kind)
         done.append(train(network, members, table, labels, seed=seed, first=first, **how))
     return tuple(torch.cat(column) for column in zip(*done, strict=True))
-
-
-def rotate_images(images: Tensor, order: int) -> Tensor:
-    """Return images turned counter-clockwise by all multiples of 2π/order: shape ``(order, …, size, size)``.
-
-    Quarter turns permute pixels exactly. Other angles interpolate linearly, with zeros outside; turn k is then a turn
-    by less than 90° followed by quarter turns, so that ``C_4`` inside ``C_order`` still acts exactly.
-
-    Parameters
-    ----------
-    images
-        Shape ``(…, size, size)``.
-    order
-        Number of rotations, a multiple of 4 (1 and 2 are allowed as well).
-    """
-    check_int("order", order, maximum=360)
-    if order not in (1, 2) and order % 4:
-        raise ValueError(f"order must be 1, 2 or a multiple of 4, got {order}: images have square pixels")
-    check_tensor("images", images, (None, None), inexact=True)
-    if images.ndim < 2 or images.shape[-1] != images.shape[-2]:
-        raise ValueError(f"images must be square, got shape {tuple(images.shape)}")
-    if order <= 2:
-        return torch.stack([images.rot90(2 * k, (-2, -1)) for k in range(order)])
-    within = [images] + [_rotate(images, 2 * torch.pi * k / order) for k in range(1, order // 4)]
-    return torch.stack([turned.rot90(k, (-2, -1)) for k in range(4) for turned in within])
-
-
-def _rotate(images: Tensor, angle: float) -> Tensor:
-    a = images.new_tensor(angle)
-    theta = torch.stack([torch.stack([a.cos(), -a.sin(), 0 * a]), torch.stack([a.sin(), a.cos(), 0 * a])])
-    flat = images.reshape(-1, 1, *images.shape[-2:])
-    grid = affine_grid(theta.expand(len(flat), 2, 3), list(flat.shape), align_corners=False)
-    return grid_sample(flat, grid, align_corners=False).reshape(images.shape)
 
 
 def _check_data(network: Network, table: Tensor, labels: Tensor) -> None:

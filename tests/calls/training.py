@@ -231,7 +231,7 @@ MEMBERS = ensembles.draw_members(NETWORK, 4, dtype=torch.float64)
 @call(*MEMBERS, normal(5, 4, 4))
 def ensemble(*tensors):
     members, images = tensors[:-1], tensors[-1]
-    table = ensembles.rotate_images(images, 8)
+    table = torch.stack([images.rot90(k, (-2, -1)) for k in range(4)])
     out = [NETWORK.outputs(members, images[None]), NETWORK.check_members(members)]
     return out, table, ensemble_metrics.orbit_logits(NETWORK, members, table, 3)
 
