@@ -68,8 +68,7 @@ def compete(
 
     Examples
     --------
-    :func:`lib.gans.pixel_games.play` and :func:`lib.gans.plane_games.play` deal to batches of perceptrons,
-    :func:`lib.gans.image_games.train` to convolutional players.
+    :func:`lib.gans.pixel_games.play` and :func:`lib.gans.plane_games.play` deal to batches of perceptrons.
     """
     losses: list[Tensor] = []
     for iteration in range(iterations):
