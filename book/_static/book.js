@@ -32,6 +32,11 @@ window.addEventListener("load", async () => {
   window.addEventListener("resize", markWideFormulas);
 });
 
+// The theme asks what scrolls when the window changes; what unfolds has to be asked, too.
+const askAgain = () => window.dispatchEvent(new Event("resize"));
+document.addEventListener("toggle", askAgain, true);
+document.addEventListener("click", made => made.target.closest(".toggle-button") && askAgain());
+
 // The theme's triangles beside the entries of the contents have no name.
 document.addEventListener("DOMContentLoaded", () => {
   for (const triangle of document.querySelectorAll("nav details > summary")) {
