@@ -11,10 +11,12 @@ import pandas as pd
 import pytest
 import torch
 
+from lib import ROOT
 from lib.page.claims import load_claims, load_finished_chapters
 from lib.page.clock import _Clock
 from lib.page.evidence import MIME_TYPE, ClaimFailed, evaluate, settle
 from lib.page.records import record_holds
+from lib.page.seed_tables import read_other_seeds
 
 REGISTER = """
 finished_chapters: [ideas]
@@ -241,7 +243,7 @@ def test_rounding_never_changes_a_verdict(tmp_path: Path) -> None:
         ("bound: 15", "bound: much", "'count': field 'bound'"),
         ("bound: 15", "bound: .nan", "'count': field 'bound'"),
         ('"=="', '"~"', "'count': field 'relation'"),
-        (', label: "dimension"', "", "'count' must have exactly"),
+        (', label: "dimension"', "", "'count' must have the fields"),
         ("chapter: ideas\n", "chapter: ideas\n    notes: x\n", "T1: unknown field 'notes'"),
         ("finished_chapters: [ideas]", "", "finished_chapters"),
     ],
@@ -308,3 +310,12 @@ def test_seconds_are_those_of_cells(monkeypatch: pytest.MonkeyPatch) -> None:
     now[0] = 104.0
     clock.stop()
     assert clock.read() == 1.0
+
+
+def test_a_check_without_room_says_why_and_no_other_does() -> None:
+    """Half of the bound is free at ten other seeds, or the register has a reason why it cannot be."""
+    claims = load_claims()
+    others = read_other_seeds(ROOT / "data" / "results", claims)
+    assert set(others) == set(claims)
+    checks = [(name, check) for name, claim in claims.items() for check in claim.checks.values()]
+    assert [f"{name}.{c.name}" for name, c in checks if others[name].room(c) == bool(c.tight)] == []

@@ -104,6 +104,24 @@ def seeds_markdown(rows: Sequence[Row], tables: Sequence[SeedTable], documents: 
             f"{chapter.chapter}: *{escape(what)}* held at {k} of {count}" for what, k in expected.items() if k < count
         ]
     lines += ["", *(f"- {text}" for text in missed)] if missed else []
+    tight = [
+        _line(
+            (
+                f"{{claim}}`{r.claim.id}`",
+                escape(c.label),
+                f"{r.others.worst[c.name]:.3g}",
+                f"{SIGNS[c.relation]} {c.bound:g}",
+                escape(c.tight),
+            )
+        )
+        for r in rows
+        if r.others
+        for c in r.claim.checks.values()
+        if not r.others.room(c)
+    ]
+    if tight:
+        header = ("claim", "check without room", "worst value", "bound", "why")
+        lines += ["", _line(header), _line(["---"] * len(header)), *tight]
     return "\n".join(lines) + "\n"
 
 

@@ -36,7 +36,7 @@ A number that holds at one seed may be luck. Every chapter was therefore run aga
 parameter `seed` (the sweeps in `sweeps/seeds`; none of these seeds shares a random number with the chapter as it is
 shown). A claim has *room* when its worst value over all these seeds is at most half of an upper bound, or at least
 twice a lower one. What a chapter expects of its numbers beside the claims is counted as *expectations*; whatever did
-not hold at every seed is named below the table.
+not hold at every seed is named below the table, and after that every check without room, with the reason.
 """
 _GITHUB = re.compile(r"(?:https://github\.com/|git@github\.com:)([\w.-]+/[\w.-]+?)(?:\.git)?/?")
 

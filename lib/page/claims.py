@@ -30,12 +30,16 @@ _TEST_ID = re.compile(r"tests/[\w/]+\.py::\w+(::\w+)*(\[.*\])?")
 
 @dataclass(frozen=True)
 class Check:
-    """One comparison of a claim: a number, a relation and a bound."""
+    """One comparison of a claim: a number, a relation and a bound.
+
+    ``tight`` says why the number cannot keep half of the bound free, where it does not.
+    """
 
     name: str
     relation: str
     bound: float
     label: str
+    tight: str = ""
 
     def holds(self, value: float) -> bool:
         """Whether ``value`` satisfies the relation; NaN never does."""
@@ -139,8 +143,8 @@ def _parse_claim(row: Any, place: int) -> Claim:
 
 def _parse_check(claim: str, name: Any, row: Any) -> Check:
     where = f"claim {claim}: check {name!r}"
-    if not isinstance(row, dict) or set(row) != {"relation", "bound", "label"}:
-        raise ValueError(f"{where} must have exactly the fields relation, bound and label, got {row!r}")
+    if not isinstance(row, dict) or set(row) - {"tight"} != {"relation", "bound", "label"}:
+        raise ValueError(f"{where} must have the fields relation, bound and label, and tight if need be, got {row!r}")
     if row["relation"] not in RELATIONS:
         raise ValueError(f"{where}: field 'relation' must be one of {list(RELATIONS)}, got {row['relation']!r}")
     try:
@@ -149,4 +153,4 @@ def _parse_check(claim: str, name: Any, row: Any) -> Check:
         raise ValueError(f"{where}: field 'bound' must be a number, got {row['bound']!r}") from None
     if not math.isfinite(bound) or isinstance(row["bound"], bool):
         raise ValueError(f"{where}: field 'bound' must be a finite number, got {row['bound']!r}")
-    return Check(str(name), row["relation"], bound, str(row["label"]))
+    return Check(str(name), row["relation"], bound, str(row["label"]), str(row.get("tight", "")))
