@@ -235,12 +235,15 @@ def set_repository(app: Sphinx, config: Config) -> None:
     match = _GITHUB.fullmatch(origin)
     if match is None:
         return
+    owner, _, name = match[1].partition("/")
+    config.html_baseurl = config.html_baseurl or f"https://{owner.lower()}.github.io/{name}/"  # where Pages puts it
     config.html_theme_options |= {
         "repository_url": f"https://github.com/{match[1]}",
         "repository_branch": "main",
         "path_to_docs": "book",
         "use_repository_button": True,
         "use_issues_button": True,
+        "use_edit_page_button": True,
         "launch_buttons": {
             "binderhub_url": "https://mybinder.org",
             "colab_url": "https://colab.research.google.com",
@@ -262,7 +265,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.setup_extension("sphinx.ext.autodoc")
     app.setup_extension("sources_of_tests")
     app.setup_extension("claim_graph")
-    for name in ("architecture", "landing", "mending"):
+    for name in ("architecture", "landing", "mending", "social"):
         app.setup_extension(name)
     app.add_directive("api", Api)
     app.add_directive("ledger", Ledger)
