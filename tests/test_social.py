@@ -6,15 +6,16 @@ import html
 import re
 
 from docutils.core import publish_doctree
+
 from social import description, tags
 
 LONG = "The number is computed by the code on the page, with the bound it had to meet and a broken control. " * 3
 
 
 def test_the_first_paragraph_that_says_something() -> None:
-    assert description(publish_doctree(f"Title\n=====\n\nShort.\n\n{LONG}\n\nMore of the same, at some length here.")) == (
-        LONG[:200].rpartition(" ")[0] + " …"
-    )
+    assert description(
+        publish_doctree(f"Title\n=====\n\nShort.\n\n{LONG}\n\nMore of the same, at some length here.")
+    ) == (LONG[:200].rpartition(" ")[0] + " …")
     formula = "A paragraph that is long enough but holds :math:`a^2`, which is of no use there."
     plain = "A paragraph that is long enough and holds no formula at all."
     assert description(publish_doctree(f"{formula}\n\n{plain}")) == plain
