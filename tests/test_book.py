@@ -161,6 +161,13 @@ def test_the_opening_page_shows_what_is_stored(pages: Path) -> None:
     assert len(cards) == text.count("_images/thumbnail-") > 20
 
 
+def test_every_page_says_its_licence_and_what_it_is(pages: Path) -> None:
+    for name in toc_pages():
+        text = (pages / f"{name}.html").read_text()
+        assert 'rel="license"' in text, name
+        assert name == "genindex" or re.search(r'<meta property="og:title" content="[^"]+">', text), name
+
+
 def test_what_rests_on_what_is_drawn_and_said(pages: Path) -> None:
     picture, chapter = (pages / "map.html").read_text(), (pages / "haar_projections.html").read_text()
     assert picture.count("<svg") >= len({claim.chapter for claim in load_claims().values()})
