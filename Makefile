@@ -19,7 +19,7 @@ WORKERS ?= 2
 POINTS := tests/test_sweep_points.py
 
 .DEFAULT_GOAL := help
-.PHONY: help book test points lint lab execute seeds bench resolve constraints clean
+.PHONY: help book editions test points lint lab execute seeds bench resolve constraints clean
 
 help:  ## say what can be made
 	@echo "Symmetry, Measured. Targets:"
@@ -48,6 +48,9 @@ book: $(STAMP)  ## build the book as HTML, warnings being errors
 	@echo "The book is in book/_build/html. To read it, with search and without a network:"
 	@echo "    $(BIN)/python -m http.server --directory book/_build/html 8000"
 	@echo "and open http://127.0.0.1:8000 in a browser."
+
+editions: $(STAMP)  ## make a PDF and a zip of the built book in editions/, some minutes (the PDF needs Chromium)
+	$(BIN)/python -m lib.page.editions
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -89,6 +92,6 @@ constraints: $(STAMP)  ## pin anew after a change of pyproject.toml, for every P
 	$(BIN)/uv pip compile -q --universal --python-version 3.11.0 --no-annotate --custom-compile-command "make constraints" \
 	  $(EXTRAS) pyproject.toml -o constraints.txt
 
-clean:  ## remove the environment, the built book and caches
-	rm -rf $(VENV) book/_build .pytest_cache .ruff_cache .hypothesis *.egg-info
+clean:  ## remove the environment, the built book, its editions and caches
+	rm -rf $(VENV) book/_build editions .pytest_cache .ruff_cache .hypothesis *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -17,11 +16,11 @@ from urllib.parse import urlsplit
 
 import pytest
 import yaml
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
+
+from lib.page.printing import find_chromium
 
 ROOT = Path(__file__).parent.parent
-_FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking")
-_FLAGS += ("--disable-component-update", "--disable-sync")
 
 
 def toc_pages() -> list[str]:
@@ -43,11 +42,10 @@ def build_book(output: Path) -> Path:
     return output / "_build" / "html"
 
 
-def chromium() -> str:
-    """Return the path of Chromium; without one skip, or fail where CI promises it."""
-    for name in ("chromium", "chromium-browser", "google-chrome"):
-        if path := shutil.which(name):
-            return path
+def need_chromium() -> None:
+    """Without Chromium skip, or fail where CI promises it."""
+    if find_chromium():
+        return
     if os.environ.get("CI"):
         pytest.fail("Chromium is not installed: .ci/run installs Debian's package chromium")
     pytest.skip(
@@ -71,15 +69,6 @@ def serve(folder: Path) -> Iterator[str]:
         thread.join()
 
 
-@contextmanager
-def launch() -> Iterator[Browser]:
-    """Start Chromium."""
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium(), args=list(_FLAGS))
-        yield browser
-        browser.close()
-
-
 @dataclass
 class Visit:
     """An open page and what happened on it."""
@@ -88,6 +77,7 @@ class Visit:
     errors: list[str] = field(default_factory=list)
     outside: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
+    loaded: set[str] = field(default_factory=set)
 
 
 @contextmanager
@@ -99,6 +89,7 @@ def visit(browser: Browser, url: str, width: int = 1280, theme: str = "light") -
     page.on("console", lambda message: result.errors.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: result.errors.append(str(error)))
     page.on("request", lambda request: result.outside.append(request.url) if _is_outside(request.url) else None)
+    page.on("requestfinished", lambda request: result.loaded.add(urlsplit(request.url).path))
     page.on("response", lambda answer: result.missing.append(answer.url) if answer.status >= 400 else None)
     page.goto(url)
     page.evaluate("() => window.MathJax && MathJax.startup && MathJax.startup.promise")

@@ -36,10 +36,11 @@ ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYT
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     """One Chromium for all tests of a process: Playwright cannot be started twice in one."""
-    from tests.browser import chromium, launch
+    from lib.page.printing import chromium
+    from tests.browser import need_chromium
 
-    chromium()
-    with launch() as started:
+    need_chromium()
+    with chromium() as started:
         yield started
 
 

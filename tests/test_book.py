@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import gzip
+import io
+import json
 import re
+import subprocess
+import sys
+import zipfile
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from posixpath import dirname, join, normpath
 from urllib.parse import unquote
 
 import pytest
 from playwright.sync_api import Browser
+from pypdf import PdfReader
 
 from lib.page.claims import load_claims
+from lib.page.editions import NAME, contents, pack
 from lib.page.ledger import collect, count_line
+from lib.page.printing import print_book
 from tests.browser import ROOT, build_book, serve, toc_pages, visit
 from tests.examine import violations
 
@@ -42,6 +52,11 @@ REACHED = """() => [...document.querySelectorAll('pre')].every(
 CARDS = "() => [...document.querySelectorAll('.cell_output img')].map(i => getComputedStyle(i).backgroundColor)"
 
 
+# What a browser fetches for one page, compressed as servers do, in bytes.
+HEAVIEST, OPENING = 2.5e6, 1.5e6
+EDITION = [("", ["intro"]), ("Choosing", ["which_should_i_use"]), ("Reference", ["open_questions", "runs/rates"])]
+
+
 @pytest.fixture(scope="session")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_book(tmp_path_factory.mktemp("book"))
@@ -58,7 +73,7 @@ def test_the_book_builds_without_warnings(pages: Path) -> None:
 
 
 @pytest.mark.parametrize(("place", "name"), list(enumerate(toc_pages())))
-def test_page(site: str, browser: Browser, place: int, name: str) -> None:
+def test_page(site: str, pages: Path, browser: Browser, place: int, name: str) -> None:
     """Every page in every window, one after the other; in the last, one of two by turns, axe-core examines it."""
     windows = WINDOWS if place % 2 else WINDOWS[::-1]
     with visit(browser, f"{site}/{name}.html", *windows[0]) as seen:
@@ -80,7 +95,25 @@ def test_page(site: str, browser: Browser, place: int, name: str) -> None:
             assert theme == "light" or set(seen.page.evaluate(CARDS)) <= {"rgb(255, 255, 255)"}
         seen.page.wait_for_function(REACHED)
         assert seen.errors == seen.outside == seen.missing == []
+        assert weight(pages, seen.loaded) < HEAVIEST
         assert violations(seen.page) == []
+
+
+@cache
+def compressed(path: Path) -> int:
+    content = path.read_bytes()
+    return min(len(content), len(gzip.compress(content)))
+
+
+def weight(pages: Path, loaded: set[str]) -> int:
+    return sum(compressed(pages / unquote(path).lstrip("/")) for path in loaded)
+
+
+def test_the_first_visit_is_light(site: str, pages: Path, browser: Browser) -> None:
+    with visit(browser, f"{site}/intro.html") as seen:
+        seen.page.wait_for_load_state("networkidle")
+        assert any("mathjax" in path for path in seen.loaded)  # it did load what is heavy
+        assert 0.5e6 < weight(pages, seen.loaded) < OPENING
 
 
 def test_what_hinders_a_reader_is_found(pages: Path, browser: Browser) -> None:
@@ -193,3 +226,109 @@ def test_links_within_the_book_arrive(pages: Path) -> None:
                 lost.append(f"{name} -> {page}#{anchor}")
     assert lost == []
     assert re.search(r'href="\w+.html#evidence-h1"', texts["ledger.html"])
+
+
+def folded_code(name: str) -> str:
+    """A line of the first cell of a notebook that is folded on its page."""
+    cells = json.loads((ROOT / "book" / f"{name}.ipynb").read_text())["cells"]
+    folded = next(cell for cell in cells if "hide-input" in cell["metadata"].get("tags", []))
+    return max("".join(folded["source"]).splitlines()[:8], key=len)
+
+
+def squeezed(text: str) -> str:
+    """Without spaces and line breaks, which a PDF places anew; ligatures as letters."""
+    return re.sub(r"\s", "", text).replace("ﬁ", "fi").replace("ﬂ", "fl").replace("ﬀ", "ff")
+
+
+def test_a_printed_page_is_all_of_its_content(site: str, browser: Browser) -> None:
+    """Folded code and solutions are on paper, in light colours; what asks for a click is not; then all is as before."""
+    state = """() => [document.documentElement.dataset.theme, getComputedStyle(document.body).backgroundColor,
+      document.querySelectorAll('.bd-article details:not([open])').length]"""
+    with visit(browser, f"{site}/which_should_i_use.html", theme="dark") as seen:
+        before = seen.page.evaluate(state)
+        seen.page.evaluate(f"addEventListener('beforeprint', () => {{ window.printed = ({state})(); }})")
+        pdf = PdfReader(io.BytesIO(seen.page.pdf(format="A4")))
+        assert seen.page.evaluate("window.printed") == ["light", "rgb(255, 255, 255)", 0]
+        assert seen.page.evaluate(state) == before
+        assert before[0] == "dark"
+        assert before[2] > 3
+        solutions = [box.text_content() for box in seen.page.locator(".solution.toggle p").all()]
+    text = squeezed("".join(page.extract_text() for page in pdf.pages))
+    assert squeezed(folded_code("which_should_i_use")) in text
+    assert [piece for s in solutions for piece in [squeezed(s)[:25]] if "\\" not in piece and piece not in text] == []
+    assert [
+        piece for piece in ("Showcodecellsource", "Hidecodecellsource", "Ctrl+K", "Clicktoshow") if piece in text
+    ] == []
+
+
+@pytest.fixture(scope="session")
+def edition(pages: Path, browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> PdfReader:
+    path = tmp_path_factory.mktemp("edition") / "few.pdf"
+    print_book(browser, pages, EDITION, path)
+    return PdfReader(path)
+
+
+def test_the_pdf_has_what_the_pages_have(edition: PdfReader) -> None:
+    texts = [page.extract_text() for page in edition.pages]
+    starts = [(item.title, edition.get_destination_page_number(item)) for item in flat(edition.outline)]
+    titles = [title for title, _ in starts]
+    wanted = ["Symmetry, Measured", "Choosing", "Which should I use?", "Reference", "Open questions"]
+    assert [title for title in titles if title in wanted] == wanted
+    assert starts == sorted(starts, key=lambda start: start[1])
+    for title, number in starts:
+        assert title in ("Choosing", "Reference") or squeezed(title) in squeezed(texts[number])
+    text = "".join(texts)
+    assert squeezed(folded_code("which_should_i_use")) in squeezed(text)
+    assert [piece for piece in ("\\mathbb", "\\(", "Math Processing Error", "Show code cell") if piece in text] == []
+    assert edition.page_labels[0] == "i"
+    first = edition.page_labels.index("1")
+    for page, words, label in list(zip(edition.pages, texts, edition.page_labels))[first:]:
+        assert words.strip().endswith(label) or f"\n{label}\n" in words[:120]
+        assert len(words.strip()) > 60 or list(page.images)
+
+
+def test_the_links_of_the_pdf_stay_in_it(edition: PdfReader) -> None:
+    numbers = {page.indirect_reference.idnum: number for number, page in enumerate(edition.pages)}
+    targets = set()
+    for page in edition.pages:
+        for reference in page.get("/Annots", ()):
+            link = reference.get_object()
+            if "/Dest" in link:
+                targets.add(numbers[link["/Dest"][0].idnum])
+            else:
+                assert link["/A"]["/URI"].startswith("https://")
+    chapters = {edition.get_destination_page_number(item) for item in edition.outline if not isinstance(item, list)}
+    assert chapters & targets
+    assert len(targets) > 5
+
+
+def flat(outline: list) -> list:
+    return [entry for item in outline for entry in (flat(item) if isinstance(item, list) else [item])]
+
+
+def test_the_zip_reads_and_runs_without_a_network(pages: Path, browser: Browser, tmp_path: Path) -> None:
+    pack(pages, tmp_path / "book.zip")
+    with zipfile.ZipFile(tmp_path / "book.zip") as archive:
+        names = {name.removeprefix(f"{NAME}/") for name in archive.namelist()}
+        archive.extractall(tmp_path)
+    assert names >= {f"html/{name}.html" for name in toc_pages()}
+    assert names >= {"README.md", "Makefile", "constraints.txt", "lib/page/editions.py", "book/haar_projections.ipynb"}
+    assert any(name.startswith("data/results/") for name in names)
+    assert [name for name in names if re.search(r"__pycache__|_build|\.git/|checkpoint|\.map$", name)] == []
+    folder = tmp_path / NAME
+    context = browser.new_context(offline=True)
+    page = context.new_page()
+    problems: list[str] = []
+    page.on("requestfailed", lambda request: problems.append(request.url))
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.goto((folder / "html" / "haar_projections.html").as_uri())
+    page.evaluate("() => MathJax.startup.promise")
+    assert page.evaluate(MATHS)["plain"] == problems == []
+    context.close()
+    command = [sys.executable, "-m", "lib.page.notebooks", "execute", "runs/rates"]
+    result = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_the_editions_hold_the_whole_book() -> None:
+    assert [name for _, names in contents() for name in names] == toc_pages()

@@ -24,22 +24,24 @@ def group_by_section(rows: Sequence[Row], titles: dict[str, str]) -> Iterator[tu
 
 
 def overview_markdown(rows: Sequence[Row], sections: dict[str, str]) -> str:
-    """Return the counts, in all and per section, named by its title."""
-    lines = [f"**{count_line(rows)}.**", "", _line(("section", "claims", "settled", "open", "failed"))]
-    lines.append(_line(["---"] * 5))
+    """Return the counts, in all and per section, named by its title, with a link to every claim."""
+    header = ("section", "claims", "settled", "open", "failed", "each")
+    lines = [f"**{count_line(rows)}.**", "", _line(header), _line(["---"] * len(header))]
     for letters, title, members in group_by_section(rows, sections):
         counts = [sum(row.state == state for row in members) for state in ("settled", "open", "failed")]
-        lines.append(_line((f"{{ref}}`{title} <claims-{letters.lower()}>`", len(members), *counts)))
+        each = " ".join(f"{{claim}}`{row.claim.id}`" for row in members)
+        lines.append(_line((f"{{ref}}`{title} <claims-{letters.lower()}>`", len(members), *counts, each)))
     return "\n".join(lines) + "\n"
 
 
 def claim_markdown(row: Row, documents: Collection[str], dates: BoundDates | None = None) -> str:
-    """Return the card of one claim; ``dates`` says since when its bounds stand."""
+    """Return the card of one claim, its numbers folded; ``dates`` says since when its bounds stand."""
     claim = row.claim
     star = " ★ beyond the sources" if claim.beyond_sources else ""
     where = f"{{doc}}`{claim.chapter}`" if claim.chapter in documents else f"`{claim.chapter}`, not written yet"
     lines = [f"**{claim.id}** {claim.title} · **{row.state}**{star}", "", claim.statement, ""]
-    lines += [f"*Evidence:* {claim.evidence}", "", f"*Source:* {claim.source}. *Chapter:* {where}.", ""]
+    lines += [f"*Source:* {claim.source}. *Chapter:* {where}.", ""]
+    lines += ["<details><summary>Evidence and numbers</summary>", "", f"*Evidence:* {claim.evidence}", ""]
     if claim.checks and not row.records:
         bounds = [f"{escape(c.label)} {SIGNS[c.relation]} {c.bound:g}" for c in claim.checks.values()]
         lines.append(f"*Bounds:* {'; '.join(bounds)}.")
@@ -51,6 +53,7 @@ def claim_markdown(row: Row, documents: Collection[str], dates: BoundDates | Non
         lines += ["", f"*{'Bound' if len(claim.checks) == 1 else 'Bounds'} unchanged since* {stands}.", ""]
     if row.others:
         lines += ["", _other_seeds(row), ""]
+    lines += ["", "</details>"]
     return "\n".join(lines) + "\n"
 
 

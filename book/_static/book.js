@@ -44,3 +44,15 @@ document.addEventListener("DOMContentLoaded", () => {
     triangle.setAttribute("aria-label", `Pages under ${entry.textContent.trim()}`);
   }
 });
+
+// Nothing can be unfolded on paper, and its ground is white: print everything, in light colours, then fold again.
+const root = document.documentElement;
+let foldedAgain = [];
+window.addEventListener("beforeprint", () => {
+  const folded = [...document.querySelectorAll(".bd-article details:not([open])")];
+  const theme = root.dataset.theme;
+  folded.forEach(box => { box.open = true; });
+  root.dataset.theme = "light";
+  foldedAgain = [() => folded.forEach(box => { box.open = false; }), () => { root.dataset.theme = theme; }];
+});
+window.addEventListener("afterprint", () => foldedAgain.splice(0).forEach(undo => undo()));

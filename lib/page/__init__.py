@@ -5,4 +5,5 @@
 ``ledger``, ``seed_tables``   all claims on one page, also at other seeds; a figure of these
 ``figures``, ``movies``   figures, tables, films to scrub through
 ``parameters``, ``results``, ``notebooks``   parameter cells, stored numbers, execution
+``editions``, ``printing``   the built book as a zip and as a PDF
 """
