@@ -22,6 +22,8 @@ from lib.page.printing import find_chromium
 
 ROOT = Path(__file__).parent.parent
 
+_PATIENCE = 300_000  # milliseconds: a machine with other work to do as well is no fault of a page
+
 
 def toc_pages() -> list[str]:
     """Return the names of the book's pages; those of runs begin with ``runs/``."""
@@ -84,6 +86,7 @@ class Visit:
 def visit(browser: Browser, url: str, width: int = 1280, theme: str = "light") -> Iterator[Visit]:
     """Open a page in a window of the given width, for a reader who prefers the given theme."""
     context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme)
+    context.set_default_timeout(_PATIENCE)
     page = context.new_page()
     result = Visit(page)
     page.on("console", lambda message: result.errors.append(message.text) if message.type == "error" else None)

@@ -283,7 +283,7 @@ def test_the_pdf_has_what_the_pages_have(edition: PdfReader) -> None:
     assert edition.page_labels[0] == "i"
     first = edition.page_labels.index("1")
     for page, words, label in list(zip(edition.pages, texts, edition.page_labels))[first:]:
-        assert words.strip().endswith(label) or f"\n{label}\n" in words[:120]
+        assert label in words.splitlines()[:2]
         assert len(words.strip()) > 60 or list(page.images)
 
 
@@ -317,6 +317,7 @@ def test_the_zip_reads_and_runs_without_a_network(pages: Path, browser: Browser,
     assert [name for name in names if re.search(r"__pycache__|_build|\.git/|checkpoint|\.map$", name)] == []
     folder = tmp_path / NAME
     context = browser.new_context(offline=True)
+    context.set_default_timeout(0)
     page = context.new_page()
     problems: list[str] = []
     page.on("requestfailed", lambda request: problems.append(request.url))

@@ -235,7 +235,7 @@ def test_markdown(tmp_path: Path) -> None:
         assert piece in card
     assert "2 seeds, float64 on cpu, 0.5 s; {evidence}`T1 ideas`; {py:obj}`lib.page.evidence.evaluate`;" in card
     assert "not written yet" in claim_markdown(found[1], {"ideas"})
-    assert "| 2 | 1 | 1 | 0 | {claim}`T1` {claim}`T2` |" in overview_markdown(found, {})
+    assert "| 2: {claim}`T1` {claim}`T2` | 1 | 1 | 0 |" in overview_markdown(found, {})
     assert "{ref}`T. Toys <claims-t>`" in overview_markdown(found, {"T": "Toys"})
     assert escape("Π* − |G|_n") == r"Π\* − \|G\|\_n"
 

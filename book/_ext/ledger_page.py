@@ -25,12 +25,12 @@ def group_by_section(rows: Sequence[Row], titles: dict[str, str]) -> Iterator[tu
 
 def overview_markdown(rows: Sequence[Row], sections: dict[str, str]) -> str:
     """Return the counts, in all and per section, named by its title, with a link to every claim."""
-    header = ("section", "claims", "settled", "open", "failed", "each")
+    header = ("section", "claims", "settled", "open", "failed")
     lines = [f"**{count_line(rows)}.**", "", _line(header), _line(["---"] * len(header))]
     for letters, title, members in group_by_section(rows, sections):
         counts = [sum(row.state == state for row in members) for state in ("settled", "open", "failed")]
         each = " ".join(f"{{claim}}`{row.claim.id}`" for row in members)
-        lines.append(_line((f"{{ref}}`{title} <claims-{letters.lower()}>`", len(members), *counts, each)))
+        lines.append(_line((f"{{ref}}`{title} <claims-{letters.lower()}>`", f"{len(members)}: {each}", *counts)))
     return "\n".join(lines) + "\n"
 
 
@@ -124,7 +124,8 @@ def seeds_markdown(rows: Sequence[Row], tables: Sequence[SeedTable], documents: 
     ]
     if tight:
         header = ("claim", "check without room", "worst value", "bound", "why")
-        lines += ["", _line(header), _line(["---"] * len(header)), *tight]
+        lines += ["", "<details><summary>Every check without room, and why</summary>", ""]
+        lines += [_line(header), _line(["---"] * len(header)), *tight, "", "</details>"]
     return "\n".join(lines) + "\n"
 
 
