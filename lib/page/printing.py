@@ -39,7 +39,7 @@ _READY = """async anchors => {
   }
   return [words(document.querySelector('article h1')), sections];
 }"""
-_STYLE = "footer.bd-footer-content { display: none !important; }"
+_STYLE = "footer.bd-footer-content, .viewcode-link { display: none !important; }"
 _NUMBERS = """html { counter-reset: page %d; }
 @page { @top-left { content: %s; font: 8pt sans-serif; } }
 @page { @bottom-right { content: counter(page); font: 8pt sans-serif; } }"""
@@ -133,6 +133,7 @@ def print_book(browser: Browser, html: Path, parts: Parts, target: Path) -> None
     printer.writer.set_page_label(0, front - 1, style="/r")
     printer.writer.set_page_label(front, len(printer.writer.pages) - 1, style="/D")
     printer.writer.add_metadata({"/Title": printer.titles[names[0]]})
+    printer.writer.compress_identical_objects()
     printer.writer.write(target)
 
 
