@@ -116,6 +116,19 @@ def test_the_first_visit_is_light(site: str, pages: Path, browser: Browser) -> N
         assert 0.5e6 < weight(pages, seen.loaded) < OPENING
 
 
+def test_the_ledger_is_no_endless_roll(site: str, browser: Browser) -> None:
+    """On a phone, no section of it is longer than some ten screens, since numbers are folded and open with a click."""
+    heights = "() => [...document.querySelectorAll('article section section')].map(s => s.scrollHeight)"
+    with visit(browser, f"{site}/ledger.html", width=390) as seen:
+        sections = seen.page.evaluate(heights)
+        assert len(sections) > 5
+        assert max(sections) < 8000
+        numbers = seen.page.locator(".claim details").first
+        assert not numbers.locator("table").is_visible()
+        numbers.locator("summary").click()
+        assert numbers.locator("table").is_visible()
+
+
 def test_what_hinders_a_reader_is_found(pages: Path, browser: Browser) -> None:
     """The check above would also pass if it examined nothing: here a page is spoilt."""
     spoilt = """() => document.querySelector('article').insertAdjacentHTML('beforeend', `
