@@ -23,12 +23,14 @@ _PAGES = {
     "pandas.DataFrame": "https://pandas.pydata.org/docs/reference/api/pandas.DataFrame.html",
     "filelock._unix.UnixFileLock": "https://py-filelock.readthedocs.io/en/latest/api.html#filelock.FileLock",
     "pydantic.type_adapter.TypeAdapter": "https://docs.pydantic.dev/latest/api/type_adapter/",
+    "playwright.sync_api.Browser": "https://playwright.dev/python/docs/api/class-browser",
     "matplotlib.figure.Figure": "https://matplotlib.org/stable/api/figure_api.html#matplotlib.figure.Figure",
 }
 _ALIASES = {
     "callable": "collections.abc.Callable",
     "torch._C.Generator": "torch.Generator",
     "Tensor": "torch.Tensor",
+    "Browser": "playwright.sync_api.Browser",
     "pd.DataFrame": "pandas.DataFrame",
     "np.ndarray": "numpy.ndarray",
 }

@@ -14,14 +14,14 @@ from pathlib import Path
 import yaml
 
 from lib import ROOT, __version__
-from lib.page.printing import CannotPrint, Parts, check_built, chromium, print_book
+from lib.page.printing import CannotPrint, check_built, chromium, print_book
 
 BOOK = ROOT / "book"
 NAME = f"symmetry-measured-{__version__}"
 _NOT_READ = {".map", ".buildinfo"}
 
 
-def contents(book: Path = BOOK) -> Parts:
+def contents(book: Path = BOOK) -> list[tuple[str, list[str]]]:
     """Return the parts of the book in their order: the caption of each and the names of its pages."""
     toc = yaml.safe_load((book / "_toc.yml").read_text(encoding="utf-8"))
     parts = [("", [{"file": toc["root"]}])] + [(part["caption"], part["chapters"]) for part in toc["parts"]]

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
     from pypdf import PageObject
 
-Parts = list[tuple[str, list[str]]]
 _FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking")
 _FLAGS += ("--disable-component-update", "--disable-sync")
 # Waits for formulas and pictures, returns title and sections, and adds links that nobody sees: Chromium remembers where
@@ -81,7 +80,7 @@ def chromium() -> Iterator[Browser]:
             raise CannotPrint(f"Chromium says: {str(error).splitlines()[0]}") from None
 
 
-def check_built(html: Path, parts: Parts) -> None:
+def check_built(html: Path, parts: list[tuple[str, list[str]]]) -> None:
     """Make sure that the pages have been built.
 
     Raises
@@ -94,7 +93,7 @@ def check_built(html: Path, parts: Parts) -> None:
             raise CannotPrint(f"the book has to be built first (make book): there is no {html / name}.html")
 
 
-def print_book(browser: Browser, html: Path, parts: Parts, target: Path) -> None:
+def print_book(browser: Browser, html: Path, parts: list[tuple[str, list[str]]], target: Path) -> None:
     """Print pages of the built book as one PDF.
 
     Parameters
@@ -166,7 +165,7 @@ class _Printer:
         self.starts[name] = before + 1
         self._add(name, before)
 
-    def print_front(self, parts: Parts) -> int:
+    def print_front(self, parts: list[tuple[str, list[str]]]) -> int:
         """Print title page and contents in front of everything, and return the number of their pages."""
         root = parts[0][1][0]
         self.page.goto((self.html / f"{root}.html").as_uri())
