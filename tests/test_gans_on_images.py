@@ -152,7 +152,7 @@ def test_games_differ_in_what_their_names_say(page: SimpleNamespace) -> None:
     games, turns, order = page.games_of(Game(width=48)), page.law.turns, page.G.order
     assert len(games) == 8
     for name in page.PAIRINGS:
-        assert f"{games[name].generator}/{games[name].discriminator}" == name
+        assert games[name].pairing == name
         assert games[name].width == 48
     free = {name: game.parameters(turns, 10) for name, game in games.items()}
     assert free[page.SMART] == free[page.PLAIN] == free["plain/plain, turned data"]
