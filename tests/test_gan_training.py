@@ -16,7 +16,7 @@ from lib.gans.game import Hand, compete, follow
 from lib.gans.image_players import JUDGES, KINDS, Discriminator, Generator, players
 from lib.gans.objectives import objective
 from lib.gans.planar_convolution import GROUPS, act_on_images, move_images
-from lib.images.sets import digit_images
+from lib.images.sets import image_set
 from lib.page.notebooks import BOOK
 from lib.training.ensembles import generator_of
 
@@ -161,7 +161,7 @@ def test_players_have_equal_parameters_or_equal_width(group: str) -> None:
 
 
 def test_moved_images_are_turned_ones_and_every_turn_occurs() -> None:
-    x = digit_images()[0].images[:40].float()
+    x = image_set("digits")[0].images[:40].float()
     moved = move_images("p4", x, generator_of(13))
     found = torch.stack([(torch.rot90(x, k, (-2, -1)) == moved).flatten(1).all(1) for k in range(4)])
     assert bool(found.any(0).all())

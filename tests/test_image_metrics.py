@@ -15,7 +15,7 @@ from torch import Tensor
 
 from lib.images.features import judge_of
 from lib.images.metrics import Moments, coverage, frechet_bias, gaussian_frechet, moments, rarest
-from lib.images.sets import digit_images, rotate_images
+from lib.images.sets import image_set, rotate_images
 
 
 def gen(seed: int) -> torch.Generator:
@@ -130,7 +130,7 @@ def test_the_rarest_label() -> None:
 
 def test_scores_of_digits() -> None:
     """Two runs at once: held-out digits in all orientations, and upright ones without threes and fours."""
-    classifier, (_, test) = judge_of("digits"), digit_images()
+    classifier, (_, test) = judge_of("digits"), image_set("digits")
     order = torch.randperm(597, generator=gen(0))
     n = 240
     real, other = (

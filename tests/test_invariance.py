@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lib.images.histology import cut_patches, tissue_image
-from lib.images.sets import digit_images
+from lib.images.sets import image_set
 from lib.symmetry.actions import natural, pixels, planar, regular, vectors
 from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
 from lib.symmetry.lie import SpecialOrthogonal
@@ -74,7 +74,7 @@ def test_tissue_looks_the_same_from_all_sides_and_digits_do_not() -> None:
     slope = 0.05 * torch.linspace(-1, 1, 8, dtype=torch.float64)
     lit = (patches + slope).clamp(-1, 1).flatten(1)
     assert float(orbit_test(lit, V, gen(0)).p_value) == pytest.approx(1 / 500)
-    upright = digit_images()[0].images[:200].double().flatten(1)
+    upright = image_set("digits")[0].images[:200].double().flatten(1)
     assert float(orbit_test(upright, pixels(Dihedral(4), 8), gen(0)).p_value) == pytest.approx(1 / 500)
 
 
