@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from lib.symmetry.actions import motions, planar, sign, translations
-from lib.symmetry.axioms import check_group
 from lib.symmetry.generated import GeneratedGroup, frobenius, generated_by_matrices, quaternions_on_plane
 from lib.symmetry.groups import Alternating, Cyclic, Dihedral, DirectProduct, FiniteGroup, Quaternion, Symmetric
 from lib.symmetry.irreps import Irreducibles, decompose_regular, eigenspaces, subspace_character
+from tests.axioms import check_group
 from tests.catalogue import frobenius_21, spinor
 
 SMALL = [

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from lib.symmetry.actions import natural, pixels, planar, regular, trivial, vectors
-from lib.symmetry.axioms import assert_equivariant, equivariance_error
 from lib.symmetry.derived import Hom
 from lib.symmetry.groups import Cyclic, Dihedral, Quaternion, Symmetric
 from lib.symmetry.lie import SpecialOrthogonal, Torus
 from lib.symmetry.representations import Representation
 from lib.symmetry.symmetrization import symmetrize_function, symmetrize_measure
+from tests.axioms import assert_equivariant, equivariance_error
 from tests.catalogue import elements, frobenius_21, phase, random_vectors, spinor
 
 CASES = [

@@ -7,7 +7,6 @@ import torch
 from lib.checks import seeded
 from lib.symmetry import (
     actions,
-    axioms,
     derived,
     fourier,
     generated,
@@ -144,12 +143,6 @@ def action_on_points(points, shifts):
 @call(torch.tensor([[1, 0], [1, -2]]), normal(3, 2))
 def torus_weights(weights, angles):
     return actions.rotations(T2, weights).matrix(angles)
-
-
-@call(normal(5, 2), D4.sample(4, seeded(0)))
-def measured_axioms(x, g):
-    axioms.assert_equivariant(lambda v: v, PLANE, PLANE, x, g)
-    return axioms.equivariance_error(lambda v: v.square(), PLANE, None, x, g)
 
 
 FOURIER = {group: fourier.GroupFourier(group) for group in (C6, D4, F21, Q8)}
