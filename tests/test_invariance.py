@@ -14,9 +14,9 @@ from lib.symmetry.actions import natural, pixels, planar, regular, vectors
 from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
 from lib.symmetry.lie import SpecialOrthogonal
 from lib.symmetry.representations import DirectSum, MatrixRepresentation, Representation
-from lib.symmetry.symmetrization import symmetrize_measure
 from lib.transport.invariance import orbit_test
 from lib.transport.two_sample import invariance_test, outside_interval, random_move
+from tests.oracles import symmetrize_measure
 
 
 def gen(seed: int) -> torch.Generator:

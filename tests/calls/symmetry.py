@@ -223,11 +223,6 @@ def symmetrised_function(x, elements, weights):
     return every(x), some(x)
 
 
-@call(normal(3, 2), law(3))
-def symmetrised_measure(points, weights):
-    return symmetrization.symmetrize_measure(points, PLANE, weights), symmetrization.symmetrize_measure(points, PLANE)
-
-
 @call(numbers(2, 2, 3))
 def numbered(index):
     return C6.element(index), S4.index(S4.element(index))
