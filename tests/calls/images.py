@@ -5,22 +5,12 @@ from __future__ import annotations
 import torch
 
 from lib.checks import seeded
-from lib.images import datasets, features, histology, laws, metrics, sets
+from lib.images import features, histology, laws, metrics, sets
 from lib.images.turns import Turns
 from lib.symmetry.groups import Cyclic
 from tests.calls import call, normal, numbers
 
 WIDE = "features and scores are computed in double precision"
-
-
-@call(numbers(2, 2, 5, 5).bool())
-def graphs(adjacency):
-    return datasets.connected(adjacency | adjacency.mT)
-
-
-@call(torch.tensor([[0.5, 0.0], [-0.5, 0.5], [-0.5, -0.5]], dtype=torch.float64))
-def polygons(corners):
-    return datasets.polygon_coverage(corners, 4)
 
 
 @call(numbers(256, 3, 9, 9))
