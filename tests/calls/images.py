@@ -31,7 +31,7 @@ def looks(images):
 @call(normal(12, 4), normal(10, 4), double=WIDE)
 def scores_of_features(x, y):
     law_of_x = metrics.moments(x)
-    out = [law_of_x, metrics.gaussian_frechet(law_of_x, metrics.moments(y)), metrics.frechet_bias(law_of_x, 10)]
+    out = [law_of_x, metrics.gaussian_frechet(law_of_x, metrics.moments(y))]
     return out, metrics.coverage(x, y, 2)
 
 
