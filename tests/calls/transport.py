@@ -128,7 +128,7 @@ def orbit_test(points):
 def two_samples(x, y):
     generator, move = seeded(0), two_sample.random_move(PLANE)
     first = two_sample.two_sample_test(x, y, generator, permutations=19)
-    second = two_sample.invariance_test(x, move, generator, permutations=19, statistic="energy")
+    second = two_sample.invariance_test(x, move, generator, permutations=19)
     return first, second, first.rejected(), move(x, generator)
 
 
