@@ -12,7 +12,6 @@ from playwright.sync_api import Browser
 
 MATHEMATICS = [
     "lib.symmetry.actions",
-    "lib.symmetry.axioms",
     "lib.symmetry.derived",
     "lib.checks",
     "lib.symmetry.fourier",

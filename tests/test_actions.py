@@ -23,10 +23,10 @@ from lib.symmetry.actions import (
     trivial,
     vectors,
 )
-from lib.symmetry.axioms import assert_representation
 from lib.symmetry.groups import Alternating, Cyclic, Dihedral, Group, Quaternion, Symmetric
 from lib.symmetry.lie import Orthogonal, SpecialOrthogonal, Torus, Unitary
 from lib.symmetry.representations import Representation
+from tests.axioms import assert_representation
 from tests.catalogue import elements
 
 SIZES = (1, 2, 3, 4, 5, 8)

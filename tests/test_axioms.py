@@ -7,7 +7,10 @@ import torch
 from torch import Tensor
 
 from lib.symmetry.actions import natural, planar, vectors
-from lib.symmetry.axioms import (
+from lib.symmetry.groups import Cyclic, Dihedral, FiniteGroup, Group, Symmetric
+from lib.symmetry.lie import SpecialOrthogonal
+from lib.symmetry.representations import Representation
+from tests.axioms import (
     assert_equivariant,
     assert_group,
     assert_representation,
@@ -15,9 +18,6 @@ from lib.symmetry.axioms import (
     check_representation,
     equivariance_error,
 )
-from lib.symmetry.groups import Cyclic, Dihedral, FiniteGroup, Group, Symmetric
-from lib.symmetry.lie import SpecialOrthogonal, Torus
-from lib.symmetry.representations import Representation
 
 
 class Subtraction(Cyclic):
@@ -117,28 +117,3 @@ def test_measured_equivariance() -> None:
     assert_equivariant(torch.zeros_like, V, V, x, g)
     with pytest.raises(AssertionError, match=r"the map from R\^2 .* misses the tolerance .*'equivariance'"):
         assert_equivariant(torch.tanh, V, V, x, g)
-
-
-@pytest.mark.usefixtures("as_user")
-def test_bad_arguments() -> None:
-    V, x = planar(Cyclic(8)), torch.ones(1, 2)
-    with pytest.raises(ValueError, match="samples must be at least 1, got 0"):
-        check_group(Torus(1), samples=0)
-    with pytest.raises(TypeError, match="f must be a function, got 'tanh'"):
-        equivariance_error("tanh", V, V, x, V.group.elements())
-    g = V.group.elements()
-    for call, error, message in (
-        (lambda: check_group("C8"), TypeError, "group must be a Group, got 'C8'"),
-        (lambda: check_group(Cyclic(8), seed=-1), ValueError, "seed must be at least 0"),
-        (lambda: check_representation(V.group), TypeError, "representation must be a Representation"),
-        (lambda: check_representation(V, dtype=torch.int64), ValueError, "dtype must be one of"),
-        (lambda: assert_group(V.group, tolerance=float("nan")), ValueError, "tolerance must be a finite number"),
-        (lambda: assert_representation(V, tolerance="small"), TypeError, "tolerance must be a real number"),
-        (lambda: equivariance_error(torch.tanh, V.group, V, x, g), TypeError, "source must be a Representation"),
-        (lambda: equivariance_error(torch.tanh, V, planar(Cyclic(4)), x, g), ValueError, "of one group, got C8 and C4"),
-        (lambda: equivariance_error(torch.tanh, V, V, x[:0], g[:, None]), ValueError, "x and g must not be empty"),
-    ):
-        with pytest.raises(error, match=message):
-            call()
-    with pytest.raises(ValueError, match="g must hold elements of C8"):
-        equivariance_error(torch.tanh, V, V, x, torch.tensor([[8]]))

@@ -11,7 +11,7 @@ from lib.symmetry.actions import natural, pixels, planar, vectors
 from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
 from lib.symmetry.lie import SpecialOrthogonal
 from lib.symmetry.representations import MatrixRepresentation
-from lib.symmetry.symmetrization import symmetrize_function, symmetrize_measure
+from lib.symmetry.symmetrization import symmetrize_function
 from lib.transport.discrete_divergences import (
     FAMILIES,
     divergence,
@@ -28,6 +28,7 @@ from lib.transport.divergences import KINDS, invariant_program, regularised_batc
 from lib.transport.finite_spaces import FiniteSpace, orbit_closure
 from lib.transport.kernels import mmd_squared
 from lib.transport.quotient import linear, no_group
+from tests.oracles import symmetrize_measure
 
 DOUBLE = torch.float64
 GROUPS = {

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from lib.gans.game import Hand, compete, follow
-from lib.gans.image_players import PAIRINGS, Discriminator, Generator, players
+from lib.gans.image_players import JUDGES, KINDS, Discriminator, Generator, players
 from lib.gans.objectives import objective
 from lib.gans.planar_convolution import GROUPS, act_on_images, move_images
-from lib.images.sets import digit_images
+from lib.images.sets import image_set
 from lib.page.notebooks import BOOK
 from lib.training.ensembles import generator_of
 
@@ -103,12 +103,12 @@ def test_parameters_count_and_torch_s_own_chance_does_not(change: dict) -> None:
     assert not same(first, weights(**change))
 
 
-@pytest.mark.parametrize("pairing", PAIRINGS)
+@pytest.mark.parametrize("pairing", [f"{kind}/{judge}" for kind in KINDS for judge in JUDGES])
 @pytest.mark.parametrize("group", ["p4", "p4m"])
 def test_trained_players_keep_the_symmetry_and_only_those_that_should(pairing: str, group: str) -> None:
     G, D = tiny(pairing, group)
     G = game_of_the_page(augmentation="none")(G, D, IMAGES, LABELS, RULE, 5).requires_grad_(False)
-    kind, judge = PAIRINGS[pairing]
+    kind, judge = pairing.split("/")
     noise = G.draw(LABELS, generator_of(1))
     fake, scores = G(noise), D(IMAGES, LABELS).detach()
     gaps, shifts = [], []
@@ -161,7 +161,7 @@ def test_players_have_equal_parameters_or_equal_width(group: str) -> None:
 
 
 def test_moved_images_are_turned_ones_and_every_turn_occurs() -> None:
-    x = digit_images()[0].images[:40].float()
+    x = image_set("digits")[0].images[:40].float()
     moved = move_images("p4", x, generator_of(13))
     found = torch.stack([(torch.rot90(x, k, (-2, -1)) == moved).flatten(1).all(1) for k in range(4)])
     assert bool(found.any(0).all())
@@ -171,9 +171,9 @@ def test_moved_images_are_turned_ones_and_every_turn_occurs() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"pairing": "plain"}, "pairing must be one of"),
+        ({"pairing": "plain"}, "discriminator must be one of"),
         ({"group": "p3"}, "group must be one of"),
-        ({"group": "none"}, "'none' for kind 'plain'"),
+        ({"group": "none"}, "group must be one of"),
         ({"channels": 6}, "channels must be a multiple of 4"),
         ({"classes": 0}, "classes must be at least 1"),
         ({"latent": 0}, "latent must be at least 1"),

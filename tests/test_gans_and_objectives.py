@@ -12,7 +12,7 @@ import torch
 from scipy.optimize import minimize
 from torch import Tensor
 
-from lib.gans.mixtures import Mixture, gaussian_kernel, gaussian_mixture, mmd_loss
+from lib.gans.mixtures import Mixture, gaussian_kernel, mmd_loss
 from lib.gans.objectives import NAMES, objective
 from lib.gans.plane_players import group_matrices
 from lib.symmetry.groups import Dihedral
@@ -185,7 +185,7 @@ def test_controls_miss_and_could_have_hit(page: SimpleNamespace) -> None:
 def test_symmetric_players_train(page: SimpleNamespace) -> None:
     space = vars(page)["played"].__globals__
     space |= {"width": 16, "rate": 8e-3, "steps": 80}
-    law = gaussian_mixture(group=Dihedral(2))
+    law = Mixture(group=Dihedral(2))
     times, frames = page.played(law, "relativistic")
     misled = page.played(Mixture(group=Dihedral(2), radius=9.0), "relativistic")[1]
     truth = law.reference((2, 150), torch.Generator().manual_seed(0), torch.float64)
@@ -220,7 +220,7 @@ def test_parameters_are_checked() -> None:
 
 @pytest.mark.parametrize("name", ["C2", "C3", "D2", "D4"])
 def test_an_invariant_function_is_flat_at_the_origin(page: SimpleNamespace, name: str) -> None:
-    turns = group_matrices(gaussian_mixture(group=named(name)).representation).double()
+    turns = group_matrices(Mixture(group=named(name)).representation).double()
     slope = torch.tensor([0.3, -2.0], dtype=torch.float64)
     assert float(page.slope_at_origin(lambda x: torch.sinh(x @ slope), turns).abs().max()) < 1e-12
     assert page.slope_at_origin(lambda x: torch.sinh(x @ slope), turns[:1]).tolist() == pytest.approx([0.3, -2.0])

@@ -15,7 +15,6 @@ from sympy.combinatorics import Permutation
 from sympy.combinatorics.named_groups import AlternatingGroup, SymmetricGroup
 
 from lib.symmetry.actions import motions, translations
-from lib.symmetry.axioms import assert_group, check_group
 from lib.symmetry.groups import (
     Alternating,
     Cyclic,
@@ -26,6 +25,7 @@ from lib.symmetry.groups import (
     SemidirectProduct,
     Symmetric,
 )
+from tests.axioms import assert_group, check_group
 from tests.catalogue import frobenius_21
 
 SMALL = [

@@ -17,8 +17,9 @@ from lib.symmetry.haar import NullSpace
 from lib.symmetry.lie import Orthogonal, SpecialOrthogonal, Torus, Unitary
 from lib.symmetry.own_groups import named
 from lib.symmetry.representations import Representation
-from lib.symmetry.symmetrization import symmetrize_function, symmetrize_measure
+from lib.symmetry.symmetrization import symmetrize_function
 from tests.chapters import load
+from tests.oracles import symmetrize_measure
 
 
 @pytest.fixture(scope="module")

@@ -18,11 +18,8 @@ from lib.images.sets import (
     appearance,
     check_images,
     darkest_side,
-    digit_images,
     image_set,
-    mnist_images,
     rotate_images,
-    tissue_images,
 )
 from lib.symmetry.actions import pixels
 from lib.symmetry.groups import Cyclic
@@ -133,7 +130,7 @@ def test_digits_are_named_and_their_orientation_too() -> None:
 
 def test_shuffled_labels_cannot_be_learnt() -> None:
     """With labels at random the accuracy on other images is chance."""
-    train, test = digit_images()
+    train, test = image_set("digits")
     order = torch.randperm(len(train.classes), generator=gen(0))
     wrong = train_classifier(dataclasses.replace(train, classes=train.classes[order]), 8)
     right = train_classifier(train, 8)
@@ -143,14 +140,14 @@ def test_shuffled_labels_cannot_be_learnt() -> None:
 
 
 def test_the_seed_decides() -> None:
-    train, test = digit_images()
+    train, test = image_set("digits")
     a, b, c = (train_classifier(train, 1, seed=s) for s in (0, 0, 1))
     assert torch.equal(a.features(test.images), b.features(test.images))
     assert not torch.equal(a.features(test.images), c.features(test.images))
 
 
 def test_features_are_batched_and_scaled() -> None:
-    classifier, (train, _) = judge_of("digits"), digit_images()
+    classifier, (train, _) = judge_of("digits"), image_set("digits")
     x = train.images[:24]
     features = classifier.features(x)
     assert (features.shape, features.dtype) == ((24, 32), torch.float64)
@@ -166,7 +163,7 @@ def test_a_missing_orientation_is_seen_and_invariant_features_would_be_blind() -
 
     Averaged over the group, the same features give the same distance whichever orientations are there.
     """
-    classifier, (_, test) = judge_of("digits"), digit_images()
+    classifier, (_, test) = judge_of("digits"), image_set("digits")
     order = torch.randperm(597, generator=gen(1))
     real, other = quarter_turned(test.images[order[:298]]), test.images[order[298:596]]
     least = floor(classifier.features(quarter_turned(test.images)), 298)
@@ -185,7 +182,7 @@ def test_a_missing_orientation_is_seen_and_invariant_features_would_be_blind() -
 
 
 def test_eight_orientations() -> None:
-    train, test = digit_images()
+    train, test = image_set("digits")
     classifier = train_classifier(train, 12, "any", orientations=8)
     angle = 360 * torch.rand(len(test.images), generator=gen(4))
     classes, orientations = classifier.predict(rotate_images(test.images, angle))
@@ -196,8 +193,8 @@ def test_eight_orientations() -> None:
 def test_tissue_is_named_by_its_own_looks() -> None:
     classifier = judge_of("histology")
     assert classifier.shape == (3, 8)
-    assert min(accuracy(classifier, tissue_images()[1])) > 0.75
-    _, test = tissue_images()
+    assert min(accuracy(classifier, image_set("histology")[1])) > 0.75
+    _, test = image_set("histology")
     n = 600
     real, other = test.images[:n], test.images[n : 2 * n]
     features = classifier.features(test.images)
@@ -216,13 +213,13 @@ def test_mnist_by_the_same_route(monkeypatch: pytest.MonkeyPatch) -> None:
     """With digits in place of the files, which are not here: split without loss, sizes, accuracy."""
 
     def small(size: int) -> tuple[Tensor, Tensor]:
-        train, _ = digit_images()
+        train, _ = image_set("digits")
         x = torch.nn.functional.interpolate((train.images + 1) / 2, size=(size, size))
         copies = -(-10_000 // len(x))
         return x.repeat(copies, 1, 1, 1)[:10_000].reshape(10_000, 1, -1).double(), train.classes.repeat(copies)[:10_000]
 
     monkeypatch.setattr("lib.images.sets.mnist_test", small)
-    train, test = mnist_images(14)
+    train, test = image_set.__wrapped__("mnist", 14)
     assert train.images.shape == (7000, 1, 14, 14)
     assert test.images.shape == (3000, 1, 14, 14)
     assert float(train.images.min()) == -1.0
@@ -246,7 +243,7 @@ def test_mnist_by_the_same_route(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_bad_settings(arguments: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        train_classifier(digit_images()[0], **({"epochs": 1} | arguments))
+        train_classifier(image_set("digits")[0], **({"epochs": 1} | arguments))
 
 
 def test_bad_images() -> None:

@@ -14,8 +14,8 @@ from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
 from lib.images.features import judge_of
-from lib.images.metrics import Moments, coverage, frechet_bias, gaussian_frechet, moments, rarest
-from lib.images.sets import digit_images, rotate_images
+from lib.images.metrics import Moments, coverage, gaussian_frechet, moments, rarest
+from lib.images.sets import image_set, rotate_images
 
 
 def gen(seed: int) -> torch.Generator:
@@ -85,20 +85,6 @@ def test_frechet_of_samples_is_batched_in_float64() -> None:
     assert np.allclose(law.covariance.numpy(), np.cov(x.double().numpy().T))
 
 
-def test_bias_at_finite_size() -> None:
-    """Pairs of samples of one Gaussian law: the mean distance is the closed form, 1/n, and not zero."""
-    covariance = torch.tensor([2.0, 1.0, 0.5, 0.1, 0.0], dtype=torch.float64).diag()
-    law = Moments(torch.zeros(5, dtype=torch.float64), covariance)
-    for size in (100, 400):
-        x, y = (normal(400, size, 5, seed=s) @ covariance.sqrt() for s in (0, 1))
-        values = frechet_distance(x, y)
-        standard_error, expected = float(values.std()) / 20, float(frechet_bias(law, size))
-        assert abs(float(values.mean()) - expected) < 4 * standard_error + 5 / size * expected  # the next order, 1/n²
-        assert expected > 20 * standard_error
-    isotropic = Moments(torch.zeros(7), torch.eye(7, dtype=torch.float64))
-    assert float(frechet_bias(isotropic, 10)) == pytest.approx((2 * 7 + (49 + 7) / 2) / 10)
-
-
 # --- coverage --------------------------------------------------------------------------------------------------------
 
 
@@ -130,7 +116,7 @@ def test_the_rarest_label() -> None:
 
 def test_scores_of_digits() -> None:
     """Two runs at once: held-out digits in all orientations, and upright ones without threes and fours."""
-    classifier, (_, test) = judge_of("digits"), digit_images()
+    classifier, (_, test) = judge_of("digits"), image_set("digits")
     order = torch.randperm(597, generator=gen(0))
     n = 240
     real, other = (
@@ -159,9 +145,7 @@ def test_bad_input() -> None:
         (lambda: moments(x * math.nan), ValueError, "features must be finite"),
         (lambda: moments([1.0]), TypeError, "features must be a torch.Tensor"),
         (lambda: frechet_distance(x, normal(6, 3)), ValueError, "a and b must have one dimension, got 2 and 3"),
-        (lambda: frechet_bias(moments(x), 1), ValueError, "size must be at least 2"),
         (lambda: moments(x + 0j), TypeError, "features must be real"),
-        (lambda: frechet_bias(x, 4), TypeError, "law must be a Moments"),
         (lambda: rotate_images(x[None, None] + 0j, torch.ones(1)), TypeError, "images must be real"),
         (lambda: rotate_images(x[None], torch.ones(1)), ValueError, "images and degrees must have shapes"),
         (lambda: rotate_images(torch.zeros(1, 1, 6, 6), torch.ones(1), math.nan), ValueError, "background must be"),

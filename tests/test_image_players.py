@@ -213,10 +213,9 @@ def test_matched_channels(player: type, group: str) -> None:
     order, settings = GROUPS[group].order, {"size": 14, "classes": 4, "colours": 1}
     channels = matched_channels(player, 32, group, **settings)
     assert channels % order == 0
-    kinds = ({"kind": "plain"}, {"kind": "equivariant"}) if player is Generator else ({}, {})
-    plain = parameters(player(channels=32, group="none", rng=rng(), **kinds[0], **settings))
+    plain = parameters(player(channels=32, group="none", rng=rng(), **settings))
     near = [
-        parameters(player(channels=channels + change, group=group, rng=rng(), **kinds[1], **settings))
+        parameters(player(channels=channels + change, group=group, rng=rng(), **settings))
         for change in (-order, 0, order)
     ]
     assert near[0] < near[1] < near[2]
@@ -227,10 +226,6 @@ def test_matched_channels(player: type, group: str) -> None:
 
 
 def test_bad_input() -> None:
-    with pytest.raises(ValueError, match="'none' for kind 'plain'"):
-        players("p4", kind="plain")
-    with pytest.raises(ValueError, match="'none' for kind 'plain'"):
-        players("none", kind="equivariant")
     with pytest.raises(ValueError, match="kind must be one of"):
         players("p4", kind="broken")
     with pytest.raises(ValueError, match="group must be one of"):

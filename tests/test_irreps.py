@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from lib.symmetry.actions import motions, planar, sign, translations
-from lib.symmetry.axioms import check_group
-from lib.symmetry.generated import GeneratedGroup, frobenius, generated_by_matrices, quaternions_on_plane
+from lib.symmetry.generated import GeneratedGroup, frobenius, quaternions_on_plane
 from lib.symmetry.groups import Alternating, Cyclic, Dihedral, DirectProduct, FiniteGroup, Quaternion, Symmetric
 from lib.symmetry.irreps import Irreducibles, decompose_regular, eigenspaces, subspace_character
+from lib.symmetry.own_groups import from_generators
+from tests.axioms import check_group
 from tests.catalogue import frobenius_21, spinor
 
 SMALL = [
@@ -215,7 +216,7 @@ def test_outsiders_are_recognised() -> None:
     [(PAULI, 8), (rotation(2 * math.pi / 7), 7), (torch.eye(3, dtype=torch.float64)[None], 1)],
 )
 def test_matrices_generate(matrices: Tensor, order: int) -> None:
-    rho = generated_by_matrices(matrices, f"generated of order {order}")
+    rho = from_generators(matrices, f"generated of order {order}")
     assert rho.group.order == order
     assert torch.allclose(rho.matrix(rho.group.generators()), matrices, atol=1e-12)
     g = rho.group.elements()
@@ -227,7 +228,7 @@ def test_icosahedron_from_two_rotations() -> None:
     a = torch.tensor([[0, 0, 1], [1, 0, 0], [0, 1, 0]], dtype=torch.float64)
     rows = [[1, -golden, 1 / golden], [golden, 1 / golden, -1], [1 / golden, 1, golden]]
     b = torch.tensor(rows, dtype=torch.float64) / 2
-    rho = generated_by_matrices(torch.stack([a, b]), "icosahedral")
+    rho = from_generators(torch.stack([a, b]), "icosahedral")
     assert rho.group.order == 60
     assert Irreducibles(rho.group).counts == Irreducibles(Alternating(5)).counts
 
@@ -247,7 +248,7 @@ def test_groups_that_do_not_close() -> None:
     with pytest.raises(ValueError, match=r"permutations .* at most limit = 100 elements"):
         GeneratedGroup(torch.stack([torch.tensor([1, 0, 2, 3, 4, 5]), torch.arange(6).roll(-1)]), "S6", limit=100)
     with pytest.raises(ValueError, match=r"matrices .* limit = 500 elements, got an orbit of 501"):
-        generated_by_matrices(rotation(1.0), "irrational", limit=500)
+        from_generators(rotation(1.0), "irrational", limit=500)
 
 
 @pytest.mark.parametrize(
@@ -275,7 +276,7 @@ def test_bad_permutations(permutations: Tensor, error: type[Exception], words: s
 )
 def test_bad_matrices(matrices: Tensor, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
-        generated_by_matrices(matrices, "bad")
+        from_generators(matrices, "bad")
 
 
 @pytest.mark.parametrize(("p", "q", "words"), [(9, 2, "prime"), (7, 4, "divide"), (7, 1, "at least|between")])

@@ -13,10 +13,10 @@ from scipy.spatial.transform import Rotation
 from torch import Tensor
 
 from lib.symmetry.actions import vectors
-from lib.symmetry.axioms import assert_group, check_group
 from lib.symmetry.haar import NullSpace, invariant_dimension
 from lib.symmetry.lie import CompactLieGroup, Orthogonal, SpecialOrthogonal, Torus, Unitary
 from lib.symmetry.representations import Representation
+from tests.axioms import assert_group, check_group
 
 MATRIX = [*[make(n) for make in (Orthogonal, SpecialOrthogonal, Unitary) for n in (1, 2, 3, 4, 5)]]
 GROUPS = [*MATRIX, *[Torus(k) for k in (1, 2, 3)]]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import kstest
 from scipy.stats import t as student_t
 
-from lib.gans.mixtures import Mixture, gaussian_mixture, planes, score, squash, student_mixture, unsquash
+from lib.gans.mixtures import Mixture, score, squash, unsquash
 from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
 
 QUARTER = torch.tensor([[0.0, -1.0], [1.0, 0.0]], dtype=torch.float64)
@@ -21,7 +21,7 @@ def rng(seed: int = 0) -> torch.Generator:
 
 @pytest.mark.parametrize("dim", [2, 4, 12])
 def test_the_plane_of_the_data_is_a_complex_line(dim: int) -> None:
-    law = gaussian_mixture(dim)
+    law = Mixture(dim)
     turn = law.representation.matrix(torch.tensor([1]))
     embedding = law.embedding
     assert torch.allclose(embedding.mT @ embedding, torch.eye(2, dtype=torch.float64), atol=1e-15)
@@ -32,7 +32,7 @@ def test_the_plane_of_the_data_is_a_complex_line(dim: int) -> None:
 
 
 def test_gaussian_moments() -> None:
-    law = gaussian_mixture()
+    law = Mixture()
     x = law.sample((200_000,), rng(), torch.float64)
     expected = (law.radius**2 / 2 + law.scale**2) * torch.eye(2, dtype=torch.float64)
     assert torch.allclose(x.mT @ x / len(x), expected, atol=0.05)
@@ -48,7 +48,7 @@ def test_student_coordinates_follow_student_law() -> None:
 
 @pytest.mark.parametrize("weights", [(0.25,) * 4, (0.7, 0.1, 0.1, 0.1)])
 def test_sectors_and_reference(weights: tuple[float, ...]) -> None:
-    law = gaussian_mixture(4, weights)
+    law = Mixture(4, weights=weights)
     x = law.sample((40_000,), rng(), torch.float64)
     assert torch.allclose(law.shares(x), torch.tensor(weights).double(), atol=0.01)
     turned = law.representation.apply(torch.tensor([1]), x)
@@ -61,7 +61,7 @@ def test_sectors_and_reference(weights: tuple[float, ...]) -> None:
 @pytest.mark.parametrize("group", [Cyclic(2), Cyclic(5), Cyclic(8), Dihedral(2), Dihedral(4)], ids=str)
 @pytest.mark.parametrize("dim", [2, 6])
 def test_every_group_permutes_pieces_and_sectors(group: Cyclic | Dihedral, dim: int) -> None:
-    law = gaussian_mixture(dim, group=group)
+    law = Mixture(dim, group=group)
     x = law.sample((400,), rng(), torch.float64)
     moved = law.representation.apply(group.unsqueeze(group.elements()), x)  # (|G|, 400, dim)
     plane = moved @ law.embedding
@@ -91,7 +91,7 @@ def test_scores_of_known_samples() -> None:
 
 
 def test_heavy_tails_are_scored_by_a_bounded_kernel() -> None:
-    law = student_mixture(4)
+    law = Mixture(4, scale=0.2, freedom=0.5)
     truth, fresh = (draw((2, 300), rng(1), torch.float64) for draw in (law.reference, law.sample))
     near, far = score(fresh, truth, law), score(0 * fresh, truth, law)
     assert bool((near["mmd"] < 0.15).all())
@@ -102,7 +102,7 @@ def test_heavy_tails_are_scored_by_a_bounded_kernel() -> None:
 
 def test_sectors_of_single_points() -> None:
     points = torch.tensor([[1.0, 1.0], [-1.0, 1.0], [-1.0, -1.0], [1.0, -1.0]])
-    assert gaussian_mixture().sector(points).tolist() == [0, 1, 2, 3]
+    assert Mixture().sector(points).tolist() == [0, 1, 2, 3]
 
 
 @given(st.integers(1, 6), st.floats(1e-6, 1e6), st.integers(0, 100))
@@ -121,17 +121,16 @@ def test_squash_at_the_origin() -> None:
 
 
 def test_squashed_tails_have_a_mean() -> None:
-    x = student_mixture().sample((400_000,), rng(), torch.float64)
+    x = Mixture(12, scale=0.2, freedom=0.5).sample((400_000,), rng(), torch.float64)
     tail = (squash(x).norm(dim=-1) > 12).double().mean()
     far = (squash(x).norm(dim=-1) > 14).double().mean()
     assert abs(float(tail / far) - math.e) < 0.4  # P(log(1 + r) > t) ~ e^{-t/2}
 
 
-def test_planes() -> None:
-    assert planes(1).dim == 2
-    assert planes(6).dim == 12
-    assert planes(3, Dihedral(4)).group == Dihedral(4)
-    assert torch.allclose(planes(2).matrix(torch.tensor([1])), torch.block_diag(QUARTER, QUARTER), atol=1e-15)
+def test_all_coordinate_planes_move_alike() -> None:
+    assert Mixture(6, group=Dihedral(4)).representation.group == Dihedral(4)
+    action = Mixture(4).representation
+    assert torch.allclose(action.matrix(torch.tensor([1])), torch.block_diag(QUARTER, QUARTER), atol=1e-15)
 
 
 def test_bad_input() -> None:
@@ -149,15 +148,15 @@ def test_bad_input() -> None:
     with pytest.raises(TypeError, match="dim"):
         Mixture(2.0)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="shape"):
-        gaussian_mixture().sample((0,), rng())
+        Mixture().sample((0,), rng())
     for call, error, match in (
-        (lambda: gaussian_mixture().sample((2,), None), TypeError, "generator must be a Generator"),
-        (lambda: gaussian_mixture().sector(torch.zeros(5, 2) + 0j), TypeError, "points must be real"),
-        (lambda: gaussian_mixture().shares(torch.zeros(2)), ValueError, "points must have shape"),
+        (lambda: Mixture().sample((2,), None), TypeError, "generator must be a Generator"),
+        (lambda: Mixture().sector(torch.zeros(5, 2) + 0j), TypeError, "points must be real"),
+        (lambda: Mixture().shares(torch.zeros(2)), ValueError, "points must have shape"),
         (lambda: squash(torch.tensor([1, 2])), TypeError, "x must be of a floating-point"),
         (lambda: unsquash(torch.tensor([math.nan, 0.0])), ValueError, "u must be finite"),
     ):
         with pytest.raises(error, match=match):
             call()
     with pytest.raises(ValueError, match="points"):
-        gaussian_mixture(12).shares(torch.zeros(5, 2))
+        Mixture(12).shares(torch.zeros(5, 2))

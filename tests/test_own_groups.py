@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from lib.symmetry.actions import regular
-from lib.symmetry.axioms import assert_group
 from lib.symmetry.derived import Hom
 from lib.symmetry.generated import frobenius
 from lib.symmetry.groups import Cyclic, Dihedral, DirectProduct, FiniteGroup, Quaternion, SemidirectProduct, Symmetric
 from lib.symmetry.haar import invariant_dimension
 from lib.symmetry.lie import Orthogonal, SpecialOrthogonal
 from lib.symmetry.own_groups import TableGroup, from_generators, from_permutations, from_table, named
+from tests.axioms import assert_group
 
 SMALL = [Cyclic(1), Cyclic(6), Dihedral(4), Quaternion(8), Symmetric(4), frobenius(7, 3), named("C2xC2xC3")]
 

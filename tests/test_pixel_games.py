@@ -8,12 +8,11 @@ from torch import Tensor
 
 from lib.gans.layers import Network, tied
 from lib.gans.pixel_games import GENERATORS, Discriminator, Game, Generator, play
-from lib.gans.plane_players import multiple
 from lib.images.laws import TrainingSets, pad_sets
 from lib.images.sets import rotate_images
 from lib.images.turns import Turns
 from lib.symmetry.actions import pixels, planar, regular, trivial
-from lib.symmetry.derived import Hom
+from lib.symmetry.derived import Hom, multiple
 from lib.symmetry.groups import Cyclic, Dihedral, FiniteGroup
 from lib.symmetry.haar import projection
 
@@ -38,7 +37,7 @@ def small_sets(dim: int = 16, runs: int = 2, classes: int = 3) -> TrainingSets:
 
 
 def make_generator(kind: str, turns: Turns, runs: int = 2, classes: int = 3) -> Generator:
-    ties, _ = Game(kind, latent=5, width=12).layers(turns, classes)
+    ties, _ = Game(f"{kind}/plain", latent=5, width=12).layers(turns, classes)
     return Generator(kind, turns, Network(ties, runs, torch.Generator().manual_seed(1), torch.float64), classes)
 
 
@@ -155,7 +154,7 @@ def test_invariant_discriminator_is_the_average(turns: Turns) -> None:
 @pytest.mark.parametrize("kind", GENERATORS)
 @pytest.mark.parametrize("turns", EXACT, ids=str)
 def test_parameters_are_matched(turns: Turns, kind: str) -> None:
-    game = Game(kind, "invariant", width=24)
+    game = Game(f"{kind}/invariant", width=24)
     network = Network(game.layers(turns, 3)[0], 1, torch.Generator().manual_seed(0))
     judge = (turns.dim + 3 + 1) * 24 + 25 * 24 + 25
     assert game.parameters(turns, 3) == sum(p[0].numel() for p in network.parameters) + judge
@@ -189,16 +188,15 @@ def largest_gap(a: list[Tensor], b: list[Tensor]) -> float:
 def test_the_double_smart_pair_is_the_collapsing_pair_plus_a_coin(turns: Turns) -> None:
     base, sets = Game(width=10, batch=6, iterations=12, decay=0.9), small_sets()
     ends = {
-        (g, d): parameters_of(play(replace(base, generator=g, discriminator=d), turns, sets))
-        for g in ("plain", "equivariant")
-        for d in ("plain", "invariant")
+        pairing: parameters_of(play(replace(base, pairing=pairing), turns, sets))
+        for pairing in ("plain/plain", "plain/invariant", "equivariant/plain", "equivariant/invariant")
     }
-    assert largest_gap(ends["plain", "invariant"], ends["equivariant", "invariant"]) < 1e-6
-    assert largest_gap(ends["plain", "plain"], ends["equivariant", "plain"]) > 1e-2
+    assert largest_gap(ends["plain/invariant"], ends["equivariant/invariant"]) < 1e-6
+    assert largest_gap(ends["plain/plain"], ends["equivariant/plain"]) > 1e-2
 
 
 def test_runs_do_not_touch_each_other() -> None:
-    turns, sets, game = EXACT[0], small_sets(), Game(discriminator="invariant", width=8, batch=5, iterations=5)
+    turns, sets, game = EXACT[0], small_sets(), Game("plain/invariant", width=8, batch=5, iterations=5)
     other = replace(sets, images=torch.cat([sets.images[:1], -sets.images[1:]]))
     a, b = (parameters_of(play(game, turns, s)) for s in (sets, other))
     assert all(torch.equal(x[0], y[0]) for x, y in zip(a, b, strict=True))
@@ -246,7 +244,7 @@ def test_a_game_learns_where_the_ink_is() -> None:
     labels = torch.zeros(1, 50, dtype=torch.int64)
     plain = play(Game(width=16, iterations=150, batch=16), EXACT[0], sets).generator.sample(labels, 0)
     assert float((plain.mean(1) - image).abs().max()) < 0.3
-    smart = play(Game("equivariant", "invariant", 16, iterations=150, batch=16), EXACT[0], sets)
+    smart = play(Game("equivariant/invariant", 16, iterations=150, batch=16), EXACT[0], sets)
     drawn = smart.generator.sample(labels.expand(1, -1), 0)
     orbit = EXACT[0].all(image)[0]
     assert float((drawn[0, :, None] - orbit).abs().mean(-1).min(-1).values.max()) < 0.3
@@ -255,7 +253,7 @@ def test_a_game_learns_where_the_ink_is() -> None:
 
 @pytest.mark.parametrize("name", ["jsd", "wasserstein", "alpha"])
 def test_other_objectives_train(name: str) -> None:
-    game = Game("equivariant", "invariant", width=8, batch=5, iterations=4, objective=name)
+    game = Game("equivariant/invariant", width=8, batch=5, iterations=4, objective=name)
     played = play(game, EXACT[0], small_sets())
     assert float(played.generator.sample(torch.zeros(1, 3, dtype=torch.int64), 0).abs().max()) <= 1
 
@@ -266,8 +264,8 @@ def test_other_objectives_train(name: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "word"),
     [
-        ({"generator": "clever"}, "generator"),
-        ({"discriminator": "incomplete"}, "discriminator"),
+        ({"pairing": "clever/plain"}, "generator"),
+        ({"pairing": "plain/incomplete"}, "discriminator"),
         ({"objective": "hinge"}, "objective"),
         ({"width": 0}, "width"),
         ({"iterations": 0}, "iterations"),
@@ -303,7 +301,7 @@ def test_bad_plays() -> None:
     with pytest.raises(ValueError, match="16 values"):
         play(Game(), EXACT[0], small_sets(dim=9))
     with pytest.raises(ValueError, match="incomplete"):
-        play(Game("incomplete"), Turns(Cyclic(8), 4), small_sets())
+        play(Game("incomplete/plain"), Turns(Cyclic(8), 4), small_sets())
     with pytest.raises(ValueError, match="seed"):
         play(Game(), EXACT[0], small_sets(), seed=-1)
 

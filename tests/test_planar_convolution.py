@@ -19,7 +19,6 @@ from lib.gans.planar_convolution import (
     act_on_features,
     act_on_images,
     downsample,
-    group_pool,
     steerable_basis,
     upsample,
 )
@@ -218,14 +217,6 @@ def test_batch_norm_is_the_ordinary_one_for_one_class() -> None:
     assert torch.allclose(PlanarBatchNorm(3, "none").double()(x, labels), nn.BatchNorm2d(3).double()(x))
 
 
-@pytest.mark.parametrize("group", SYMMETRIC)
-def test_group_pool(group: str) -> None:
-    x = features(group, 2, 4)
-    for g in exact_elements(group):
-        out = group_pool(moved(group, g, x, "group"), group)
-        assert gap(out, turned(group, g, group_pool(x, group))) <= 1e-12
-
-
 @pytest.mark.parametrize("group", EXACT)
 def test_normalising_the_free_filter_is_no_bound(group: str) -> None:
     order = GROUPS[group].order
@@ -296,12 +287,6 @@ def test_bad_input() -> None:
         act_on_images("p4", torch.tensor([4]), x)
     with pytest.raises(ValueError, match=r"channels must be a multiple of 8"):
         act_on_features("p4m", torch.tensor([1, 0]), x)
-    with pytest.raises(ValueError, match=r"features must have shape \(n, 4 · c, h, w\)"):
-        group_pool(x[:, :3], "p4")
-    with pytest.raises(TypeError, match="features must be of a real floating-point"):
-        upsample(x.long())
-    with pytest.raises(ValueError, match="features must have shape"):
-        downsample(x[0])
     for labels in (torch.tensor(0), torch.tensor([0]), torch.tensor([0.0, 1.0])):
         with pytest.raises(ValueError, match="labels must be 2 integers"):
             PlanarBatchNorm(1, "p4", 2)(x, labels)

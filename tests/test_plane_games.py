@@ -6,19 +6,20 @@ import pytest
 import torch
 
 from lib.gans import plane_games
-from lib.gans.mixtures import gaussian_mixture, squash, student_mixture
-from lib.gans.plane_games import Game, Pairing, Settings, play
+from lib.gans.mixtures import Mixture, squash
+from lib.gans.plane_games import TURNED, Game, Settings, play
 from lib.gans.plane_players import GENERATORS, Averaged, noise_representation
 from lib.symmetry.actions import trivial
 from tests.test_plane_players import broken_by
 
-SMALL = Settings(seeds=2, samples=(60, 20), iterations=40, batch=20, generator_width=16, discriminator_width=16)
-PAIRINGS = [Pairing(g, d) for g in GENERATORS for d in ("plain", "averaged")]
+SMALL = Settings(seeds=2, samples=(60, 20), iterations=40, batch=20, width=16)
+SMART = "equivariant/averaged"
+PAIRINGS = [f"{g}/{d}" for g in GENERATORS for d in ("plain", "averaged")]
 
 
 @pytest.fixture(scope="module")
 def games() -> dict[str, Game]:
-    return {str(g.pairing): g for g in play(replace(SMALL, frames=3), PAIRINGS, gaussian_mixture())}
+    return play(replace(SMALL, frames=3), PAIRINGS, Mixture())
 
 
 def end(game: Game) -> torch.Tensor:
@@ -39,9 +40,10 @@ def test_pairings_see_the_same_data_and_noise(games: dict[str, Game]) -> None:
 
 def test_pairings_do_not_touch_one_another(games: dict[str, Game]) -> None:
     few = replace(SMALL, iterations=5)
-    together = play(few, PAIRINGS, gaussian_mixture())[-2:]
-    for game in together:
-        alone = play(few, [game.pairing], gaussian_mixture())[0]
+    together = play(few, PAIRINGS, Mixture())
+    assert list(together) == PAIRINGS
+    for pairing in PAIRINGS[-2:]:
+        game, alone = together[pairing], play(few, [pairing], Mixture())[pairing]
         assert torch.allclose(end(alone), end(game), atol=1e-4)
         assert not torch.allclose(end(alone), alone.snapshots[0], atol=1e-2)
     assert alone.snapshots.shape == (2, 4, 150, 2)
@@ -49,7 +51,7 @@ def test_pairings_do_not_touch_one_another(games: dict[str, Game]) -> None:
 
 
 def test_small_data_sets_are_respected() -> None:
-    batches = plane_games.Batches(SMALL, [Pairing("plain", "plain")] * 2, gaussian_mixture(), 8, "cpu")
+    batches = plane_games.Batches(SMALL, ["plain/plain"] * 2, Mixture(), 8, "cpu")
     drawn = batches.real().unflatten(0, (2, 4))
     assert torch.equal(drawn[0], drawn[1])
     for run in range(4):
@@ -60,24 +62,24 @@ def test_small_data_sets_are_respected() -> None:
 
 
 def test_turned_data_are_turned() -> None:
-    pairings = [Pairing("plain", "plain"), Pairing("plain", "plain", turned_data=True)]
-    batches = plane_games.Batches(replace(SMALL, seeds=40), pairings, gaussian_mixture(), 8, "cpu")
+    pairings = ["plain/plain", f"plain/plain{TURNED}"]
+    batches = plane_games.Batches(replace(SMALL, seeds=40), pairings, Mixture(), 8, "cpu")
     plain, turned = batches.real().unflatten(0, (2, -1)).unbind()
-    which = (gaussian_mixture().sector(turned) - gaussian_mixture().sector(plain)) % 4
+    which = (Mixture().sector(turned) - Mixture().sector(plain)) % 4
     shares = torch.bincount(which.flatten()) / which.numel()
     assert torch.allclose(plain.norm(dim=-1), turned.norm(dim=-1))
     assert float((shares - 0.25).abs().max()) < 0.05
 
 
 def test_symmetry_survives_training(games: dict[str, Game]) -> None:
-    action = gaussian_mixture().representation
+    action = Mixture().representation
     noise = torch.randn(4, 100, 8, generator=torch.Generator().manual_seed(5))
-    for game in games.values():
+    for pairing, game in games.items():
         assert not bool(game.diverged.any())
-        averaged = game.pairing.discriminator == "averaged"
+        averaged = pairing.endswith("averaged")
         judge = Averaged(game.judge, action) if averaged else game.judge
         generator = broken_by(game.generator, noise, noise_representation(action.group), action)
-        assert (generator < 3e-5) == (game.pairing.generator == "equivariant")
+        assert (generator < 3e-5) == pairing.startswith("equivariant")
         assert (broken_by(judge, game.data, action, trivial(action.group)) < 3e-5) == averaged
         assert not torch.equal(game.untrained.parameters[0], game.generator.parameters[0])
         assert not torch.equal(game.last.parameters[0], game.generator.parameters[0])
@@ -86,14 +88,14 @@ def test_symmetry_survives_training(games: dict[str, Game]) -> None:
 @pytest.mark.parametrize("name", ["jsd", "kl", "wasserstein", "alpha", "relativistic"])
 def test_every_objective_moves_towards_the_law(name: str) -> None:
     settings = Settings(seeds=2, iterations=120, objective=name, average=0.9)
-    game = play(settings, [Pairing("equivariant", "averaged")], gaussian_mixture())[0]
+    (game,) = play(settings, [SMART], Mixture()).values()
     radius = game.snapshots.norm(dim=-1).mean((1, 2))
     assert abs(float(radius[-1]) - 3) < abs(float(radius[0]) - 3)
 
 
 def test_squashed_games_are_played_in_squashed_coordinates() -> None:
-    law = student_mixture()
-    game = play(replace(SMALL, squashed=True), [Pairing("equivariant", "averaged")], law)[0]
+    law = Mixture(12, scale=0.2, freedom=0.5)
+    game = play(replace(SMALL, squashed=True), [SMART], law)[SMART]
     points = game.draw(50, torch.Generator().manual_seed(0))
     noise = torch.randn(4, 50, 8, generator=torch.Generator().manual_seed(0))
     assert torch.allclose(squash(points), game.generator(noise), rtol=1e-3, atol=1e-4)
@@ -101,8 +103,8 @@ def test_squashed_games_are_played_in_squashed_coordinates() -> None:
 
 
 def test_divergence_is_named_and_stays_in_its_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    few, pairing = replace(SMALL, iterations=5), Pairing("equivariant", "averaged")
-    untouched = end(play(few, [pairing], gaussian_mixture())[0])
+    few = replace(SMALL, iterations=5)
+    untouched = end(play(few, [SMART], Mixture())[SMART])
     players = plane_games.players
 
     def broken(*arguments: object) -> tuple:
@@ -112,7 +114,7 @@ def test_divergence_is_named_and_stays_in_its_run(monkeypatch: pytest.MonkeyPatc
         return g, d
 
     monkeypatch.setattr(plane_games, "players", broken)
-    game = play(few, [pairing], gaussian_mixture())[0]
+    game = play(few, [SMART], Mixture())[SMART]
     assert game.diverged.tolist() == [False, True, False, False]
     assert torch.allclose(end(game)[[0, 2, 3]], untouched[[0, 2, 3]], atol=1e-4)
 
@@ -123,11 +125,11 @@ def test_bad_input() -> None:
         ("iterations", 0),
         ("batch", 1),
         ("frames", 1),
-        ("generator_rate", -1.0),
-        ("discriminator_rate", float("nan")),
+        ("rate", -1.0),
+        ("rate", float("nan")),
         ("average", 1.0),
         ("objective", "hinge"),
-        ("matched", "depth"),
+        ("width", 0),
         ("samples", ()),
         ("samples", (200, 1)),
         ("seed", -1),
@@ -139,10 +141,11 @@ def test_bad_input() -> None:
     with pytest.raises(TypeError, match="steps"):
         Settings(steps=1.5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="generator"):
-        Pairing("smart", "plain")
-    with pytest.raises(ValueError, match="discriminator"):
-        Pairing("plain", "equivariant")
+        play(SMALL, ["smart/plain"], Mixture())
+    for wrong in ("plain/equivariant", "plain", "plain/plain on new data"):
+        with pytest.raises(ValueError, match="discriminator"):
+            play(SMALL, [wrong], Mixture())
     with pytest.raises(ValueError, match="pairings"):
-        play(SMALL, [], gaussian_mixture())
+        play(SMALL, [], Mixture())
     with pytest.raises(ValueError, match="multiple of 4"):
-        play(replace(SMALL, generator_width=18), [Pairing("equivariant", "plain")], gaussian_mixture())
+        play(replace(SMALL, width=18), ["equivariant/plain"], Mixture())

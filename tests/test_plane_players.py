@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lib.gans.layers import Filters, Free, Network, Stack
-from lib.gans.mixtures import planes
+from lib.gans.layers import Network, Stack, filters, untied
 from lib.gans.plane_players import (
     DISCRIMINATORS,
     GENERATORS,
@@ -18,16 +17,22 @@ from lib.gans.plane_players import (
     make_discriminator,
     make_generator,
     matched_width,
-    multiple,
     noise_representation,
 )
 from lib.symmetry.actions import natural, planar, regular, trivial
-from lib.symmetry.derived import Hom
-from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
+from lib.symmetry.derived import Hom, multiple
+from lib.symmetry.groups import Cyclic, Dihedral, FiniteGroup, Symmetric
 from lib.symmetry.haar import projection
 from lib.symmetry.representations import MatrixRepresentation, Representation
 
 C4, D4 = Cyclic(4), Dihedral(4)
+
+
+def planes(count: int, group: FiniteGroup = C4) -> Representation:
+    """Return a group of the plane that moves so many coordinate planes alike."""
+    return multiple(planar(group), count)
+
+
 SPACES = [
     *(planar(group) for group in (Cyclic(2), C4, Cyclic(8), Dihedral(3), D4)),
     planes(3),
@@ -46,7 +51,7 @@ def rng(seed: int = 0) -> torch.Generator:
 def test_filters_span_exactly_the_equivariant_maps(space: Representation) -> None:
     copies = multiple(regular(space.group), 3)
     for back, pair in ((False, Hom(space, copies)), (True, Hom(copies, space))):
-        layer = Filters(group_matrices(space), 3, back)
+        layer = filters(group_matrices(space), 3, back)
         basis = layer.expand(torch.eye(layer.count, dtype=torch.float64))
         haar = projection(pair)
         assert basis.shape == (layer.count, layer.outputs, layer.inputs)
@@ -55,7 +60,7 @@ def test_filters_span_exactly_the_equivariant_maps(space: Representation) -> Non
 
 
 def test_regular_blocks_are_circulant() -> None:
-    matrix = Filters(group_matrices(regular(C4)), 1).expand(torch.arange(4.0)[None])[0]
+    matrix = filters(group_matrices(regular(C4)), 1).expand(torch.arange(4.0)[None])[0]
     assert all(torch.equal(matrix[(i + 1) % 4].roll(-1), matrix[i]) for i in range(4))
 
 
@@ -169,7 +174,7 @@ def test_bad_input() -> None:
         with pytest.raises(ValueError, match=name):
             make_generator(**({"kind": "plain", "representation": action, "runs": 2, "rng": rng()} | {name: value}))
     with pytest.raises(ValueError, match="runs"):
-        Network([(Free(2, 2), Free(2, 1))], 0, rng())
+        Network([(untied(2, 2), untied(2, 1))], 0, rng())
     with pytest.raises(TypeError, match="representation must be a Representation"):
         make_generator("plain", action.group, 2, rng())
     with pytest.raises(TypeError, match="rng must be a Generator"):
@@ -177,4 +182,4 @@ def test_bad_input() -> None:
     with pytest.raises(ValueError, match="dtype must be a real floating-point"):
         make_discriminator("plain", action, 2, rng(), dtype=torch.int64)
     with pytest.raises(ValueError, match="outputs must be at least 1"):
-        Free(0, 2)
+        untied(0, 2)

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from lib.symmetry.actions import natural, pixels, planar, regular, rotations, trivial, vectors
-from lib.symmetry.axioms import assert_representation, check_representation
 from lib.symmetry.derived import Hom, Restriction
 from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
 from lib.symmetry.haar import invariant_dimension, projection
@@ -25,6 +24,7 @@ from lib.symmetry.representations import (
     Representation,
     TensorProduct,
 )
+from tests.axioms import assert_representation, check_representation
 from tests.catalogue import LEAVES, RECIPES, Recipe, build, elements, phase, random_vectors
 
 

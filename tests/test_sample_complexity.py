@@ -15,9 +15,10 @@ from scipy.stats import binom
 from lib.page.results import stored
 from lib.symmetry.actions import planar
 from lib.symmetry.own_groups import named
-from lib.transport.divergences import w1_batch, w1_invariant_program, w1_symmetrised
+from lib.transport.divergences import w1_batch
 from lib.transport.quotient import lattice, linear, moduli, pairs_in_space, phase, radial, turns
 from tests.chapters import load
+from tests.oracles import w1_invariant_program, w1_symmetrised
 
 SIZES = [16, 32, 64, 128, 256, 512]
 

@@ -12,9 +12,9 @@ import torch
 from scipy.optimize import linprog
 from torch import nn
 
-from lib.gans.mixtures import gaussian_mixture
+from lib.gans.mixtures import Mixture
 from lib.gans.objectives import gradient_penalty, objective
-from lib.gans.plane_games import Pairing, Settings, play
+from lib.gans.plane_games import Settings, play
 from lib.gans.plane_players import group_matrices, noise_representation
 from lib.symmetry.actions import natural, planar
 from lib.symmetry.derived import Hom
@@ -38,9 +38,8 @@ def page() -> SimpleNamespace:
 def contest(page: SimpleNamespace) -> tuple[dict, pd.DataFrame]:
     short = load("structure_preserving_gans", seed=12, seeds=5)
     vars(short)["contest"].__globals__["width"] = 32
-    kinds = [("plain", "plain"), ("plain", "averaged"), ("incomplete", "averaged"), ("equivariant", "plain")]
-    pairings = [Pairing(*kind) for kind in (*kinds, ("equivariant", "averaged"))]
-    return short.contest(gaussian_mixture(), pairings, (50,), 300)
+    pairings = ["plain/plain", "plain/averaged", "incomplete/averaged", "equivariant/plain", "equivariant/averaged"]
+    return short.contest(Mixture(), pairings, (50,), 300)
 
 
 # --- the game by hand ---
@@ -65,7 +64,7 @@ def test_the_objective_and_its_penalty_are_those_of_the_library(page: SimpleName
 def test_playing_moves_the_points_to_the_data(page: SimpleNamespace) -> None:
     torch.manual_seed(1)
     g = torch.Generator().manual_seed(1)
-    data = gaussian_mixture().sample((100,), g)
+    data = Mixture().sample((100,), g)
     G = page.perceptron(4, 16, 16, 2)
     z = torch.randn(200, 4, generator=g)
     before = G(z).detach().norm(dim=-1).mean()
@@ -197,8 +196,8 @@ def test_weak_links_hurt(page: SimpleNamespace, contest: tuple) -> None:
 
 def test_no_gain_where_the_law_has_no_symmetry(page: SimpleNamespace) -> None:
     vars(page)["contest"].__globals__["width"] = 24
-    unfair = gaussian_mixture(weights=(0.7, 0.15, 0.15), group=Cyclic(3))
-    pairings = [Pairing("plain", "plain"), Pairing("equivariant", "averaged")]
+    unfair = Mixture(weights=(0.7, 0.15, 0.15), group=Cyclic(3))
+    pairings = ["plain/plain", "equivariant/averaged"]
     _, scores = page.contest(unfair, pairings, (50,), 300)
     assert page.gaps(scores, "w1")["high"].max() < 0
 
@@ -215,9 +214,9 @@ def test_intervals_are_paired(page: SimpleNamespace) -> None:
 @pytest.mark.parametrize("group", [Cyclic(3), Dihedral(4)], ids=str)
 def test_an_equivariant_generator_hears_only_the_symmetrised_score(page: SimpleNamespace, group: Cyclic) -> None:
     width = 2 * group.order
-    how = Settings(seeds=2, samples=(50,), iterations=3, generator_width=width, discriminator_width=width)
-    pairings = [Pairing(kind, "plain") for kind in ("equivariant", "incomplete", "plain")]
-    right, *wrong = play(how, pairings, gaussian_mixture(group=group))
+    how = Settings(seeds=2, samples=(50,), iterations=3, width=width)
+    pairings = [f"{kind}/plain" for kind in ("equivariant", "incomplete", "plain")]
+    right, *wrong = play(how, pairings, Mixture(group=group)).values()
     assert float(page.difference(right).max()) < 1e-10
     assert float(page.difference(right, closed=False).min()) > 1e-3
     assert min(float(page.difference(game).min()) for game in wrong) > 1e-3

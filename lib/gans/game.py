@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from lib.checks import check_choice, check_instance
 from lib.gans.objectives import Objective
 
 
@@ -65,10 +66,6 @@ def compete(
     -------
     Tensor
         Losses of the discriminator (its last step's) and of the generator, shape ``(iterations, 2, ...)``.
-
-    Examples
-    --------
-    :func:`lib.gans.pixel_games.play` and :func:`lib.gans.plane_games.play` deal to batches of perceptrons.
     """
     losses: list[Tensor] = []
     for iteration in range(iterations):
@@ -95,6 +92,13 @@ def _descend(loss: Tensor, optimiser: torch.optim.Optimizer) -> None:
     for p, slope in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
         p.grad = slope
     optimiser.step()
+
+
+def kinds_of(pairing: str, generators: Sequence[str], discriminators: Sequence[str]) -> tuple[str, str]:
+    """Return the kinds of the players of a pairing, ``"generator/discriminator"``, each one of those given."""
+    generator, _, discriminator = check_instance("pairing", pairing, str).partition("/")
+    check_choice("generator", generator, generators)
+    return generator, check_choice("discriminator", discriminator, discriminators)
 
 
 @torch.no_grad()

@@ -26,26 +26,20 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lib.checks import check_choice, check_instance, check_int, check_tensor
+from lib.gans.game import kinds_of
 from lib.gans.planar_convolution import (
     GROUPS,
     PlanarBatchNorm,
     PlanarConv2d,
     act_on_features,
     downsample,
-    group_pool,
     steerable_basis,
     upsample,
 )
 from lib.training.ensembles import generator_of
 
-PAIRINGS = {
-    "plain/plain": ("plain", "plain"),
-    "plain/invariant": ("plain", "invariant"),
-    "equivariant/plain": ("equivariant", "plain"),
-    "incomplete/invariant": ("incomplete", "invariant"),
-    "equivariant/invariant": ("equivariant", "invariant"),
-}
 KINDS = ("plain", "equivariant", "incomplete")
+JUDGES = ("plain", "invariant")
 START_CHANNELS = 32  # in total, of the feature map that the latent vector becomes (more for p8)
 START_SIZES = range(4, 8)
 
@@ -76,9 +70,9 @@ class Generator(nn.Module):
     channels
         *Total* channels of the hidden layers, a multiple of the order of the group.
     group
-        A key of ``GROUPS``; ``"none"`` for the plain kind, and for no other.
+        A key of ``GROUPS``; ``"none"`` for the plain generator.
     kind
-        ``"plain"``; ``"equivariant"``; or ``"incomplete"``: the same layers, but z is not placed on the group.
+        One of ``KINDS``; the generators that are not equivariant do not place z on the group.
     latent
         Length of z.
     rng
@@ -98,10 +92,9 @@ class Generator(nn.Module):
         rng: torch.Generator,
     ) -> None:
         width, start, doublings = _check_sizes(size, colours, classes, channels, group)
-        if (check_choice("kind", kind, KINDS) == "plain") != (group == "none"):
-            raise ValueError(f"group must be 'none' for kind 'plain', and only there; got {group!r} for {kind!r}")
         super().__init__()
-        self.group, self.kind, self.latent, self.classes = group, kind, latent, classes
+        self.group, self.kind = group, check_choice("kind", kind, KINDS)
+        self.latent, self.classes = latent, classes
         with _initialised_by(rng):
             self.place = _Placement(check_int("latent", latent) + classes, group, start)
             inputs = [self.place.channels] + [width] * (doublings - 1)
@@ -178,7 +171,8 @@ class Discriminator(nn.Module):
         features = self.lift(images)
         for block in self.blocks:
             features = block(features)
-        invariants = group_pool(functional.leaky_relu(features, 0.2), self.group).mean((-2, -1))
+        features = functional.leaky_relu(features, 0.2).unflatten(1, (-1, GROUPS[self.group].order))
+        invariants = features.mean(2).mean((-2, -1))
         return self.score(invariants)[:, 0] + (self.embedding(labels) * invariants).sum(-1)
 
 
@@ -198,9 +192,9 @@ def players(
     Parameters
     ----------
     pairing
-        One of ``PAIRINGS``.
+        Kinds of generator and discriminator, one of ``KINDS`` and of ``JUDGES``, as in ``"plain/invariant"``.
     group
-        Symmetry of the players that have one, a key of ``GROUPS``.
+        Symmetry of the players that have one, ``"p4"``, ``"p4m"`` or ``"p8"``.
     size, colours, classes, latent
         As for :class:`Generator`.
     channels
@@ -211,14 +205,15 @@ def players(
     seed
         Of the initial weights.
     """
-    kinds, made = PAIRINGS[check_choice("pairing", pairing, PAIRINGS)], []
+    check_choice("group", group, [known for known in GROUPS if known != "none"])
+    kind, judge = kinds_of(pairing, KINDS, JUDGES)
     common: dict[str, Any] = {"size": size, "colours": colours, "classes": classes}
-    for place, (player, kind) in enumerate(zip((Generator, Discriminator), kinds, strict=True)):
-        own = common | ({"latent": latent} if player is Generator else {})
-        width = matched_channels(player, channels, group, **own) if matched and kind != "plain" else channels
+    made = []
+    for place, (player, name, own) in enumerate(((Generator, kind, {"latent": latent}), (Discriminator, judge, {}))):
+        own, known = common | own, "none" if name == "plain" else group
+        total = matched_channels(player, channels, known, **own) if matched and name != "plain" else channels
         own |= {"kind": kind} if player is Generator else {}
-        own["group"] = "none" if kind == "plain" else group
-        made.append(player(channels=width, rng=generator_of(seed, place), **own))
+        made.append(player(channels=total, group=known, rng=generator_of(seed, place), **own))
     return made[0], made[1]
 
 
@@ -240,8 +235,7 @@ def matched_channels(player: type[nn.Module], channels: int, group: str, **setti
     order = GROUPS[check_choice("group", group, GROUPS)].order
 
     def count(channels: int, group: str) -> int:
-        kind = {"kind": "plain" if group == "none" else "equivariant"} if player is Generator else {}
-        made = player(channels=channels, group=group, rng=torch.Generator(), **kind, **settings)
+        made = player(channels=channels, group=group, rng=torch.Generator(), **settings)
         return sum(p.numel() for p in made.parameters())
 
     wanted = count(channels, "none")

@@ -2,16 +2,16 @@
 
 Runs are a leading axis of every weight, so that all runs of a game are one batch of matrix products. Hidden layers are
 copies of the regular representation. A matrix W from a representation ρ into such copies is equivariant exactly when
-its rows are all images of free filters, ``W[(c, g)] = ρ(g) w_c``; out of copies, when its columns are. :class:`Filters`
-expands them; :class:`Shared` does it for matrices between any two representations by permutations.
+its rows are all images of free filters, ``W[(c, g)] = ρ(g) w_c``; out of copies, when its columns are. :func:`filters`
+expands them; :func:`tied` does it for matrices between any two representations by permutations.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol
+from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -23,119 +23,63 @@ from lib.symmetry.representations import Representation
 _SLOPE = 0.1  # of the leaky rectifier
 
 
-class Weights(Protocol):
-    """A matrix that is filled from free numbers: :class:`Free`, :class:`Filters` or :class:`Shared`.
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """A matrix that is filled from free numbers, as :func:`untied`, :func:`filters` and :func:`tied` say.
 
-    ``expand`` takes free numbers ``(runs, count)`` to matrices ``(runs, outputs, inputs)``; ``to`` moves to a device.
+    Attributes
+    ----------
+    outputs, inputs : int
+        Numbers of rows and columns.
+    count : int
+        How many free numbers there are.
+    expand : callable
+        Takes free numbers ``(runs, count)`` to matrices ``(runs, outputs, inputs)`` on their device.
     """
 
     outputs: int
     inputs: int
     count: int
     expand: Callable[[Tensor], Tensor]
-    to: Callable[[torch.device | str], Weights]
 
 
-@dataclass(frozen=True)
-class Free:
-    """A matrix without constraints, or with ``zero`` one that vanishes."""
-
-    outputs: int
-    inputs: int
-    zero: bool = False
-
-    def __post_init__(self) -> None:
-        for name in ("outputs", "inputs"):
-            check_int(name, getattr(self, name))
-
-    @property
-    def count(self) -> int:
-        """How many free numbers there are."""
-        return 0 if self.zero else self.outputs * self.inputs
-
-    def expand(self, free: Tensor) -> Tensor:
-        """Return the matrices, shape ``(runs, outputs, inputs)``."""
-        if self.zero:
-            return free.new_zeros(len(free), self.outputs, self.inputs)
-        return free.unflatten(-1, (self.outputs, self.inputs))
-
-    def to(self, device: torch.device | str) -> Free:
-        """Return the same: there is nothing to move."""
-        return self
+def untied(outputs: int, inputs: int) -> Weights:
+    """Return a matrix without constraints."""
+    count = check_int("outputs", outputs) * check_int("inputs", inputs)
+    return Weights(outputs, inputs, count, lambda free: free.unflatten(-1, (outputs, inputs)))
 
 
-@dataclass(frozen=True, eq=False)
-class Filters:
-    """An equivariant matrix from a representation into copies of the regular one, or with ``back`` out of them.
+def zero(outputs: int) -> Weights:
+    """Return a column that vanishes: no bias."""
+    return Weights(outputs, 1, 0, lambda free: free.new_zeros(len(free), outputs, 1))
 
-    Attributes
+
+def filters(matrices: Tensor, copies: int, back: bool = False) -> Weights:
+    """Return an equivariant matrix from a representation into copies of the regular one, or with ``back`` out of them.
+
+    Parameters
     ----------
-    matrices : Tensor
+    matrices
         ρ(g) of all elements, orthogonal, shape ``(|G|, d, d)``.
-    copies : int
+    copies
         Number of filters; coordinate ``c·|G| + g`` of the regular side belongs to filter c and element g.
-    back : bool
+    back
         Whether the images of the filters are columns instead of rows.
     """
+    order, dim, _ = matrices.shape
+    there = cache(matrices.to)
 
-    matrices: Tensor
-    copies: int
-    back: bool = False
+    def expand(free: Tensor) -> Tensor:
+        each = free.unflatten(-1, (copies, -1))
+        rows = torch.einsum("gij,rcj->rcgi", there(free.device, free.dtype), each).flatten(1, 2)
+        return rows.mT if back else rows
 
-    @property
-    def outputs(self) -> int:
-        """Number of rows."""
-        return self.matrices.shape[-1] if self.back else self.copies * len(self.matrices)
-
-    @property
-    def inputs(self) -> int:
-        """Number of columns."""
-        return self.copies * len(self.matrices) if self.back else self.matrices.shape[-1]
-
-    @property
-    def count(self) -> int:
-        """How many free numbers there are."""
-        return self.copies * self.matrices.shape[-1]
-
-    def expand(self, free: Tensor) -> Tensor:
-        """Return all images of the filters as matrices, shape ``(runs, outputs, inputs)``."""
-        filters = free.unflatten(-1, (self.copies, -1))
-        rows = torch.einsum("gij,rcj->rcgi", self.matrices.to(free), filters).flatten(1, 2)
-        return rows.mT if self.back else rows
-
-    def to(self, device: torch.device | str) -> Filters:
-        """Return the same with its matrices on a device."""
-        return replace(self, matrices=self.matrices.to(device))
+    sides = (copies * order, dim)
+    return Weights(*(sides[::-1] if back else sides), copies * dim, expand)
 
 
-@dataclass(frozen=True, eq=False)
-class Shared:
-    """A matrix in which many entries show one free number.
-
-    Attributes
-    ----------
-    index : Tensor
-        Which of the free numbers each entry shows, shape ``(outputs, inputs)``.
-    """
-
-    index: Tensor
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "count", int(self.index.max()) + 1)
-        object.__setattr__(self, "outputs", self.index.shape[0])
-        object.__setattr__(self, "inputs", self.index.shape[1])
-
-    def expand(self, free: Tensor) -> Tensor:
-        """Return the matrices, shape ``(runs, outputs, inputs)``."""
-        return free.index_select(-1, self.index.flatten()).unflatten(-1, self.index.shape)
-
-    def to(self, device: torch.device | str) -> Shared:
-        """Return the same with its table on a device."""
-        return Shared(self.index.to(device))
-
-
-def tied(source: Representation, target: Representation) -> Shared:
-    """Return the equivariant matrices between two representations by permutations: one number for every orbit of pairs.
+def tied(source: Representation, target: Representation) -> Weights:
+    """Return an equivariant matrix between two representations by permutations: one number for every orbit of pairs.
 
     Raises
     ------
@@ -146,7 +90,13 @@ def tied(source: Representation, target: Representation) -> Shared:
         raise ValueError(f"source and target must be of one group, got {source.group} and {target.group}")
     rows, columns = (r.permutation(r.group.elements()) for r in (target, source))
     pairs = rows[:, :, None] * source.dim + columns[:, None, :]  # where an element takes entry (i, j)
-    return Shared(pairs.amin(0).unique(return_inverse=True)[1])
+    index = pairs.amin(0).unique(return_inverse=True)[1]  # which of the free numbers each entry shows
+    there = cache(index.flatten().to)
+
+    def expand(free: Tensor) -> Tensor:
+        return free.index_select(-1, there(free.device)).unflatten(-1, index.shape)
+
+    return Weights(target.dim, source.dim, int(index.max()) + 1, expand)
 
 
 class Network:
@@ -219,9 +169,7 @@ class Network:
 
     def to(self, device: torch.device | str) -> Network:
         """Return the same network on a device; its parameters are leaves again."""
-        moved = self.with_parameters([p.detach().to(device).requires_grad_(True) for p in self.parameters])
-        moved.ties = [(matrix.to(device), bias.to(device)) for matrix, bias in self.ties]
-        return moved
+        return self.with_parameters([p.detach().to(device).requires_grad_(True) for p in self.parameters])
 
 
 class Stack:

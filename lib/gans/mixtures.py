@@ -18,18 +18,13 @@ from torch import Tensor
 
 from lib.checks import check_float, check_instance, check_int, check_tensor
 from lib.symmetry.actions import planar
+from lib.symmetry.derived import multiple
 from lib.symmetry.groups import Cyclic, Dihedral, FiniteGroup
-from lib.symmetry.representations import DirectSum, Representation
+from lib.symmetry.representations import Representation
 from lib.transport.divergences import w1
 from lib.transport.quotient import linear, no_group
 
 BANDWIDTHS = (1.0, 2.0, 4.0)  # of the bounded kernel of a score; the circle has radius 3
-
-
-def planes(count: int, group: FiniteGroup | None = None) -> Representation:
-    """Return C_n or D_n (default: C4) moving each of ``count`` coordinate planes of R^(2 count) alike."""
-    plane = planar(Cyclic(4) if group is None else group)
-    return plane if check_int("count", count) == 1 else DirectSum(*[plane] * count)
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +41,7 @@ class Mixture:
         Distance of the pieces from the origin, and their width.
     freedom : float or None
         Degrees of freedom of the Student law, ``ξ = √(ν/χ²_ν) · N(0, 1)``; ``None`` for the Gaussian. At ν ≤ 1 the mean
-        does not exist.
+        does not exist. (Birrell et al. 2022 have ν = 1/2, in a plane of R^12.)
     weights : tuple of float
         Chances of the pieces, counted anticlockwise; empty for equal ones. The law is invariant when they are equal.
     group : FiniteGroup
@@ -89,7 +84,7 @@ class Mixture:
     @property
     def representation(self) -> Representation:
         """The action of the group on R^dim: all coordinate planes move alike."""
-        return planes(self.dim // 2, self.group)
+        return multiple(planar(self.group), self.dim // 2)
 
     def sample(self, shape: Sequence[int], generator: torch.Generator, dtype: torch.dtype = torch.float32) -> Tensor:
         """Return independent points, shape ``(*shape, dim)``."""
@@ -131,21 +126,6 @@ class Mixture:
         """Return the share of a sample ``(..., n, dim)`` in each sector, shape ``(..., |Σ|)``."""
         check_tensor("points", points, (None, self.dim))
         return torch.nn.functional.one_hot(self.sector(points), self.group.order).double().mean(-2)
-
-
-def gaussian_mixture(dim: int = 2, weights: tuple[float, ...] = (), group: FiniteGroup | None = None) -> Mixture:
-    """Return the mixture of Gaussians; ``group`` is C4 by default."""
-    return Mixture(dim, weights=weights, group=Cyclic(4) if group is None else group)
-
-
-def student_mixture(
-    dim: int = 12, freedom: float = 0.5, weights: tuple[float, ...] = (), group: FiniteGroup | None = None
-) -> Mixture:
-    """Return the mixture of Student laws, with 1/2 degree of freedom in a plane of R^12 (Birrell et al. 2022).
-
-    At 1/2 degree of freedom E‖x‖ is infinite, and with it the Wasserstein-1 distance to every sample.
-    """
-    return Mixture(dim, scale=0.2, freedom=freedom, weights=weights, group=Cyclic(4) if group is None else group)
 
 
 def score(points: Tensor, truth: Tensor, law: Mixture) -> dict[str, Tensor]:

@@ -117,11 +117,9 @@ class Objective:
         real, fake = real.detach(), fake.detach()
         if self.penalty is None:
             return -self.value(discriminator(real), discriminator(fake))
-        points = _penalty_points(real, fake, self.penalty, generator, event_dims)
-        scores = discriminator(points)
+        scores, penalty = _penalised(discriminator, real, fake, self.penalty, generator, event_dims)
         at_real = scores if self.penalty == "real" else discriminator(real)
-        loss = -self.value(at_real, discriminator(fake))
-        return loss + self.penalty_weight * _slope_penalty(scores, points, self.penalty, event_dims)
+        return self.penalty_weight * penalty - self.value(at_real, discriminator(fake))
 
     def _compared(self, real: Tensor, fake: Tensor) -> tuple[Tensor, Tensor]:
         _scores("real_scores", real)
@@ -222,34 +220,30 @@ def gradient_penalty(
     """
     check_callable("discriminator", discriminator)
     check_tensor("fake", fake, inexact=True)
-    points = _penalty_points(real, fake, kind, generator, event_dims)
-    return _slope_penalty(discriminator(points), points, kind, event_dims)
+    return _penalised(discriminator, real, fake, kind, generator, event_dims)[1]
 
 
-def _penalty_points(
-    real: Tensor, fake: Tensor, kind: str, generator: torch.Generator | None, event_dims: int
-) -> Tensor:
-    """Return the points at which a penalty looks at the slope, leaves that ask for a gradient."""
+def _penalised(
+    discriminator: Scores, real: Tensor, fake: Tensor, kind: str, generator: torch.Generator | None, event_dims: int
+) -> tuple[Tensor, Tensor]:
+    """Return the scores of the points at which a penalty looks at the slope, and the penalty, one value per run."""
     check_choice("kind", kind, PENALTIES)
     check_tensor("real", real, (None,) * (check_int("event_dims", event_dims) + 1), inexact=True, real=True)
     points = real.detach()
     if kind != "real":
-        if real.shape != fake.shape:
+        if fake.shape != real.shape:
             raise ValueError(f"real and fake must have one shape, got {tuple(real.shape)} and {tuple(fake.shape)}")
         shape = real.shape[: real.ndim - event_dims] + (1,) * event_dims
         source = real.device if generator is None else generator.device
         share = torch.rand(shape, generator=generator, dtype=real.dtype, device=source).to(real.device)
         points = points + share * (fake.detach() - points)
-    return points.clone().requires_grad_(True)
-
-
-def _slope_penalty(scores: Tensor, points: Tensor, kind: str, event_dims: int) -> Tensor:
-    """Return the penalty from the scores of points, one value per run."""
+    points = points.clone().requires_grad_(True)
+    scores = discriminator(points)
     slope = torch.autograd.grad(scores.sum(), points, create_graph=True)[0].flatten(-event_dims)
     if kind == "two_sided":
-        return (torch.linalg.vector_norm(slope, dim=-1) - 1).square().mean(-1)
+        return scores, (torch.linalg.vector_norm(slope, dim=-1) - 1).square().mean(-1)
     squares = slope.square().sum(-1)
-    return ((squares - 1).clamp_min(0) if kind == "one_sided" else squares / 2).mean(-1)
+    return scores, ((squares - 1).clamp_min(0) if kind == "one_sided" else squares / 2).mean(-1)
 
 
 def _scores(name: str, scores: Any) -> None:

@@ -10,20 +10,20 @@ as many parameters as g₀ and γ₀. (Birrell, Katsoulakis, Rey-Bellet, Zhu 202
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
 from lib.checks import check_choice, check_float, check_int
-from lib.gans.game import Hand, compete, follow
-from lib.gans.layers import Free, Network, Weights, tied
+from lib.gans.game import Hand, compete, follow, kinds_of
+from lib.gans.layers import Network, Weights, tied, untied
 from lib.gans.objectives import NAMES, objective
-from lib.gans.plane_players import multiple
 from lib.images.laws import TrainingSets
 from lib.images.turns import Turns
 from lib.symmetry.actions import pixels, regular, trivial
+from lib.symmetry.derived import multiple
 
 GENERATORS = ("plain", "equivariant", "incomplete")
 DISCRIMINATORS = ("plain", "invariant")
@@ -110,8 +110,8 @@ class Game:
 
     Attributes
     ----------
-    generator, discriminator : str
-        Kinds of the players, one of ``GENERATORS`` and one of ``DISCRIMINATORS``.
+    pairing : str
+        Kinds of the players, ``"generator/discriminator"``, one of ``GENERATORS`` and one of ``DISCRIMINATORS``.
     width : int
         Hidden units per layer of g₀ and γ₀.
     latent, batch, iterations : int
@@ -125,8 +125,7 @@ class Game:
         Whether every training image is moved by a random element each time it is used.
     """
 
-    generator: str = "plain"
-    discriminator: str = "plain"
+    pairing: str = "plain/plain"
     width: int = 48
     latent: int = 16
     batch: int = 32
@@ -138,8 +137,7 @@ class Game:
     augmented: bool = False
 
     def __post_init__(self) -> None:
-        check_choice("generator", self.generator, GENERATORS)
-        check_choice("discriminator", self.discriminator, DISCRIMINATORS)
+        kinds_of(self.pairing, GENERATORS, DISCRIMINATORS)
         check_choice("objective", self.objective, NAMES)
         for name in ("width", "latent", "batch", "iterations"):
             check_int(name, getattr(self, name))
@@ -160,16 +158,13 @@ class Game:
         told = _told(classes)
         judge = _untied([turns.dim + told, self.width, self.width, 1])
         plain = _untied([self.latent + told, self.width, self.width, turns.dim])
-        if self.generator != "incomplete":
+        if not self.pairing.startswith("incomplete"):
             return plain, judge
         if turns.between is not None:
             raise ValueError(f"group must permute pixels for the incomplete generator, got {turns.group}")
-        fits = [_incomplete(self.latent + told, turns, 1)]
-        for channels in range(2, self.width + 1):
-            fits.append(_incomplete(self.latent + told, turns, channels))
-            if _size(fits[-1]) > _size(plain):
-                return fits[-2], judge
-        return fits[-1], judge
+        every = (_incomplete(self.latent + told, turns, channels) for channels in range(1, self.width + 1))
+        *_, widest = next(every), *takewhile(lambda layers: _size(layers) <= _size(plain), every)
+        return widest, judge
 
     def parameters(self, turns: Turns, classes: int) -> int:
         """Return the number of free parameters of both players together."""
@@ -181,11 +176,8 @@ class Game:
         judge, draw = (
             Network(ties, sets.runs, rng, sets.images.dtype).to(sets.images.device) for ties in (judged, drawn)
         )
-        shared = {"turns": turns, "classes": sets.classes}
-        return (
-            Generator(self.generator, network=draw, **shared),
-            Discriminator(self.discriminator, network=judge, **shared),
-        )
+        kind, kind_of_judge = self.pairing.split("/")
+        return Generator(kind, turns, draw, sets.classes), Discriminator(kind_of_judge, turns, judge, sets.classes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -268,13 +260,13 @@ def _tell(x: Tensor, labels: Tensor, classes: int) -> Tensor:
 
 
 def _untied(sizes: list[int]) -> list[tuple[Weights, Weights]]:
-    return [(Free(b, a), Free(b, 1)) for a, b in pairwise(sizes)]
+    return [(untied(b, a), untied(b, 1)) for a, b in pairwise(sizes)]
 
 
 def _incomplete(inputs: int, turns: Turns, channels: int) -> list[tuple[Weights, Weights]]:
     hidden = multiple(regular(turns.group), channels)
     image, one = multiple(pixels(turns.group, turns.size), turns.channels), trivial(turns.group)
-    first = (Free(hidden.dim, inputs), Free(hidden.dim, 1))
+    first = (untied(hidden.dim, inputs), untied(hidden.dim, 1))
     return [first, (tied(hidden, hidden), tied(one, hidden)), (tied(hidden, image), tied(one, image))]
 
 

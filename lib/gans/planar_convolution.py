@@ -104,28 +104,11 @@ class Expansion(nn.Module):
 
     Between fields on the group, ``W[o, a, i, b, y] = w[o, i, a⁻¹b, a⁻¹y]``; from the plane the index b is absent, and
     to the plane ``W[o, i, b, y] = w[o, i, b⁻¹y]``. For p8, w stands for coefficients over :func:`steerable_basis`.
-
-    Parameters
-    ----------
-    group
-        ``"p4"``, ``"p4m"`` or ``"p8"``.
-    kernel
-        Side of the filters, odd.
-    source, target
-        ``"plane"`` or ``"group"``: what the channels are functions on; not both the plane.
-
-    Attributes
-    ----------
-    free, per_element : int
-        Free numbers of w[o, i], in all and at one element of the group.
+    There are ``free`` numbers w[o, i], ``per_element`` of them at every element of the group.
     """
 
     def __init__(self, group: str, kernel: int, source: str, target: str) -> None:
         super().__init__()
-        check_choice("group", group, GROUPS)
-        check_choice("source", source, ("plane", "group"))
-        check_choice("target", target, ("plane", "group") if source == "group" else ("group",))
-        check_int("kernel", kernel)
         self.kernel, self.target = kernel, target
         G, g = GROUPS[group], GROUPS[group].elements()
         self.order = G.order
@@ -242,7 +225,6 @@ class PlanarBatchNorm(nn.Module):
 
     def forward(self, features: Tensor, labels: Tensor) -> Tensor:
         """Return the normalised features, for labels of shape ``(n,)``."""
-        _check_maps(features, self.order)
         if check_instance("labels", labels, Tensor).shape != features.shape[:1] or labels.is_floating_point():
             raise ValueError(f"labels must be {len(features)} integers, got {labels.dtype} of {tuple(labels.shape)}")
         n, _, height, width = features.shape
@@ -251,35 +233,20 @@ class PlanarBatchNorm(nn.Module):
         return (out * (1 + gain) + shift).view_as(features)
 
 
-def group_pool(features: Tensor, group: str) -> Tensor:
-    """Return the mean over the group, ``(n, channels · |H|, h, w)`` ↦ ``(n, channels, h, w)``."""
-    order = GROUPS[check_choice("group", group, GROUPS)].order
-    return _check_maps(features, order).unflatten(1, (-1, order)).mean(2)
-
-
 def upsample(features: Tensor) -> Tensor:
-    """Return the maps at twice the size by linear interpolation, symmetrically about the centre of any grid."""
-    return functional.interpolate(_check_maps(features), scale_factor=2, mode="bilinear", align_corners=False)
+    """Return maps ``(n, c, h, w)`` at twice the size by linear interpolation, symmetrically about the centre."""
+    return functional.interpolate(features, scale_factor=2, mode="bilinear", align_corners=False)
 
 
 def downsample(features: Tensor) -> Tensor:
-    """Return the maps at half the size, rounded up, by means over windows that lie symmetrically about the centre.
+    """Return maps ``(n, c, h, w)`` at half the size, rounded up, by means over windows symmetric about the centre.
 
     The windows are blocks of 2 × 2 where the size is even and 3 × 3 with stride 2 where it is odd (at the border: what
     of it lies inside). A strided convolution would not do: with stride 2 on an even grid its windows lie off centre.
     """
-    if _check_maps(features).shape[-1] % 2 == 0:
+    if features.shape[-1] % 2 == 0:
         return functional.avg_pool2d(features, 2)
     return functional.avg_pool2d(features, 3, stride=2, padding=1, count_include_pad=False)
-
-
-def _check_maps(features: Tensor, order: int = 1) -> Tensor:
-    """Return feature maps ``(n, c, h, w)``, c a multiple of the order; values are not looked at: done at every step."""
-    if not check_instance("features", features, Tensor).is_floating_point():
-        raise TypeError(f"features must be of a real floating-point dtype, got {features.dtype}")
-    if features.ndim != 4 or features.shape[1] % order or not features.numel():
-        raise ValueError(f"features must have shape (n, {order} · c, h, w), nowhere zero, got {tuple(features.shape)}")
-    return features
 
 
 _regular = lru_cache(maxsize=8)(regular)

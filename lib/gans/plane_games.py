@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from lib.checks import check_choice, check_float, check_int
-from lib.gans.game import Hand, compete, follow
+from lib.gans.game import Hand, compete, follow, kinds_of
 from lib.gans.layers import Network, Stack
 from lib.gans.mixtures import Mixture, squash, unsquash
 from lib.gans.objectives import NAMES, objective
@@ -28,36 +28,9 @@ from lib.gans.plane_players import (
 )
 from lib.symmetry.representations import Representation
 
-MATCHED = ("width", "parameters")
+TURNED = " on turned data"  # ends the name of a pairing whose training points are turned at every use: augmentation
 _FRAME = 150  # points of one picture
 _BETAS = (0.5, 0.9)  # of Adam: little memory, as usual in games
-
-
-@dataclass(frozen=True)
-class Pairing:
-    """Who plays against whom.
-
-    Attributes
-    ----------
-    generator : str
-        One of ``GENERATORS`` in :mod:`lib.gans.plane_players`.
-    discriminator : str
-        One of ``DISCRIMINATORS``.
-    turned_data : bool
-        Whether every training point is turned by a random element whenever it is used: data augmentation.
-    """
-
-    generator: str
-    discriminator: str
-    turned_data: bool = False
-
-    def __post_init__(self) -> None:
-        check_choice("generator", self.generator, GENERATORS)
-        check_choice("discriminator", self.discriminator, DISCRIMINATORS)
-
-    def __str__(self) -> str:
-        """Return the names of generator and discriminator."""
-        return f"{self.generator}/{self.discriminator}{' on turned data' if self.turned_data else ''}"
 
 
 @dataclass(frozen=True)
@@ -75,13 +48,13 @@ class Settings:
         Steps of the generator; each follows ``steps`` steps of the discriminator.
     batch : int
         Points in a step, at most the smallest number of training points.
-    generator_width, discriminator_width : int
+    width : int
         Hidden coordinates per layer.
-    matched : str
-        ``"width"``: all generators are equally wide; ``"parameters"``: tied ones are widened until they have about as
-        many free parameters as the plain one. Plain and averaged discriminators agree in both.
-    generator_rate, discriminator_rate : float
-        Learning rates of Adam.
+    matched : bool
+        Whether tied generators are widened until they have about as many free parameters as the plain one. (Plain and
+        averaged discriminators agree in both.)
+    rate : float
+        Learning rate of the generator's Adam; that of the discriminator is twice as large.
     steps : int
         Steps of the discriminator before each of the generator.
     objective : str
@@ -100,11 +73,9 @@ class Settings:
     samples: tuple[int, ...] = (200,)
     iterations: int = 600
     batch: int = 50
-    generator_width: int = 32
-    discriminator_width: int = 32
-    matched: str = "width"
-    generator_rate: float = 4e-3
-    discriminator_rate: float = 8e-3
+    width: int = 32
+    matched: bool = False
+    rate: float = 4e-3
     steps: int = 1
     objective: str = "relativistic"
     average: float = 0.99
@@ -113,18 +84,16 @@ class Settings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("seeds", "iterations", "generator_width", "discriminator_width", "steps"):
+        for name in ("seeds", "iterations", "width", "steps"):
             check_int(name, getattr(self, name))
         if not self.samples:
             raise ValueError("samples must hold at least one number of training points, got none")
         check_int("batch", self.batch, 2, min(check_int("samples", n, minimum=2) for n in self.samples))
         check_int("frames", self.frames, minimum=2)
         check_int("seed", self.seed, minimum=0)
-        for name in ("generator_rate", "discriminator_rate"):
-            check_float(name, getattr(self, name), minimum=0.0, maximum=1.0)
+        check_float("rate", self.rate, minimum=0.0, maximum=0.5)
         check_float("average", self.average, minimum=0.0, maximum=0.9999)
         check_choice("objective", self.objective, NAMES)
-        check_choice("matched", self.matched, MATCHED)
 
     @property
     def runs(self) -> int:
@@ -138,12 +107,10 @@ class Game:
 
     Attributes
     ----------
-    pairing, settings, target
-        What was played.
-    untrained, generator : lib.gans.layers.Network
-        Generators before training, and with the running mean of their weights after it.
-    last : lib.gans.layers.Network
-        Generators as the last step left them.
+    settings, target
+        How they were played, and on which law.
+    untrained, generator, last : lib.gans.layers.Network
+        Generators before training, with the running mean of their weights after it, and as the last step left them.
     judge : lib.gans.layers.Network
         Networks of the discriminators as the last step left them.
     data : Tensor
@@ -156,7 +123,6 @@ class Game:
         Whether a loss became infinite or NaN, shape ``(runs,)``.
     """
 
-    pairing: Pairing
     settings: Settings
     target: Mixture
     untrained: Network
@@ -179,8 +145,8 @@ class Game:
 
 
 def play(
-    settings: Settings, pairings: Sequence[Pairing], target: Mixture, device: torch.device | str = "cpu"
-) -> list[Game]:
+    settings: Settings, pairings: Sequence[str], target: Mixture, device: torch.device | str = "cpu"
+) -> dict[str, Game]:
     """Train all runs of several pairings; those whose discriminators are evaluated alike are one batch.
 
     Pairings see the same training points, batches and noise, run by run, also in separate calls with equal settings. A
@@ -191,7 +157,8 @@ def play(
     settings
         How to play.
     pairings
-        The players.
+        Names of the players, ``"generator/discriminator"``, kinds of :mod:`lib.gans.plane_players`; with ``TURNED`` at
+        the end, every training point is turned by a random element whenever it is used.
     target
         The law from which the training points come.
     device
@@ -204,20 +171,19 @@ def play(
     """
     if not pairings:
         raise ValueError("pairings must hold at least one pairing, got none")
-    groups: dict[tuple[bool, int], list[Pairing]] = {}
+    batches: dict[tuple[bool, int], list[str]] = {}
     for pairing in pairings:
-        width = settings.generator_width
-        if settings.matched == "parameters":
-            width = matched_width(pairing.generator, target.representation, width)
-        groups.setdefault((pairing.discriminator == "averaged", width), []).append(pairing)
-    games: dict[Pairing, Game] = {}
-    for (averaged, width), group in groups.items():
+        generator, discriminator = _kinds(pairing)
+        wide = matched_width(generator, target.representation, settings.width) if settings.matched else settings.width
+        batches.setdefault((discriminator == "averaged", wide), []).append(pairing)
+    games: dict[str, Game] = {}
+    for (averaged, width), group in batches.items():
         games.update(zip(group, _play(settings, group, target, averaged, width, device), strict=True))
-    return [games[p] for p in pairings]
+    return {pairing: games[pairing] for pairing in pairings}
 
 
 def _play(
-    settings: Settings, pairings: list[Pairing], target: Mixture, averaged: bool, width: int, device: torch.device | str
+    settings: Settings, pairings: list[str], target: Mixture, averaged: bool, width: int, device: torch.device | str
 ) -> list[Game]:
     action, rule = target.representation, objective(settings.objective)
     both = [players(settings, pairing, action, width) for pairing in pairings]
@@ -225,7 +191,7 @@ def _play(
     untrained, mean = ([_frozen(network) for network in g.networks] for _ in range(2))
     batches = Batches(settings, pairings, target, g.networks[0].inputs, device)
     score = Averaged(d, action) if averaged else d
-    rates = ((g, settings.generator_rate), (d, settings.discriminator_rate))
+    rates = ((g, settings.rate), (d, 2 * settings.rate))
     optimisers = [torch.optim.Adam(player.parameters, rate, _BETAS, fused=True) for player, rate in rates]
     averages = Stack(mean)
     times = torch.linspace(0, settings.iterations, settings.frames, device="cpu").round().long().unique().tolist()
@@ -244,22 +210,23 @@ def _play(
     losses = compete(deal, rule, optimisers, settings.iterations, batches.penalty_rng, after, settings.steps)
     finite = torch.isfinite(losses).flatten(0, 1).all(0)
     frames += [frames[-1]] * (len(times) - len(frames))
-    snapshots = torch.stack(frames).unflatten(1, (len(pairings), settings.runs))
-    snapshots = unsquash(snapshots) if settings.squashed else snapshots
-    broken = (~finite).unflatten(0, (len(pairings), settings.runs))
-    games = []
-    for i, (pairing, last, judge) in enumerate(zip(pairings, g.networks, d.networks, strict=True)):
-        common = (untrained[i], mean[i], _frozen(last), _frozen(judge), batches.data, times)
-        games.append(Game(pairing, settings, target, *common, snapshots[:, i], broken[i]))
-    return games
+    each = len(pairings), settings.runs
+    snapshots = torch.stack(frames).unflatten(1, each)
+    snapshots = (unsquash(snapshots) if settings.squashed else snapshots).unbind(1)
+    ends = [[_frozen(network) for network in player.networks] for player in (g, d)]
+    parts = zip(untrained, mean, *ends, snapshots, (~finite).unflatten(0, each), strict=True)
+    return [Game(settings, target, *nets, batches.data, times, seen, lost) for *nets, seen, lost in parts]
 
 
-def players(settings: Settings, pairing: Pairing, action: Representation, width: int) -> tuple[Network, Network]:
+def players(settings: Settings, pairing: str, action: Representation, width: int) -> tuple[Network, Network]:
     """Return generators and discriminators before training, one of each per run; generators are so wide."""
     rng = torch.Generator().manual_seed(3 * settings.seed)
-    common = (action, settings.runs, rng)
-    g = make_generator(pairing.generator, *common, width)
-    return g, make_discriminator(pairing.discriminator, *common, settings.discriminator_width)
+    common, (generator, discriminator) = (action, settings.runs, rng), _kinds(pairing)
+    return make_generator(generator, *common, width), make_discriminator(discriminator, *common, settings.width)
+
+
+def _kinds(pairing: str) -> tuple[str, str]:
+    return kinds_of(pairing.removesuffix(TURNED), GENERATORS, DISCRIMINATORS)
 
 
 def _frozen(network: Network) -> Network:
@@ -272,7 +239,7 @@ class Batches:
     def __init__(
         self,
         settings: Settings,
-        pairings: Sequence[Pairing],
+        pairings: Sequence[str],
         target: Mixture,
         noise: int,
         device: torch.device | str = "cpu",
@@ -287,7 +254,7 @@ class Batches:
         sizes = torch.tensor(settings.samples, device="cpu").repeat_interleave(settings.seeds)
         self.outside = torch.arange(shape[1], device="cpu") >= sizes[:, None]
         self.turns = group_matrices(target.representation).to(self.data)
-        self.turned = torch.tensor([p.turned_data for p in pairings], device=device)
+        self.turned = torch.tensor([p.endswith(TURNED) for p in pairings], device=device)
         self.picture = self._noise(_FRAME)
 
     def real(self) -> Tensor:

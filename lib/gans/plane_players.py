@@ -12,20 +12,16 @@ import torch
 from torch import Tensor
 
 from lib.checks import check_choice, check_instance, check_int
-from lib.gans.layers import Filters, Free, Network, Weights
+from lib.gans.layers import Network, Weights, filters, untied, zero
 from lib.symmetry.actions import regular, trivial
+from lib.symmetry.derived import multiple
 from lib.symmetry.groups import FiniteGroup
-from lib.symmetry.representations import DirectSum, Representation
+from lib.symmetry.representations import Representation
 
 GENERATORS = ("plain", "equivariant", "incomplete")
 DISCRIMINATORS = ("plain", "invariant", "averaged")
 Discriminator = Callable[[Tensor], Tensor]
 _TOLERANCE = 1e-12
-
-
-def multiple(r: Representation, copies: int) -> Representation:
-    """Return the direct sum of ``copies`` copies of a representation."""
-    return r if check_int("copies", copies) == 1 else DirectSum(*[r] * copies)
 
 
 class Averaged:
@@ -110,24 +106,23 @@ def make_discriminator(
 def _layers(
     inputs: Representation, outputs: Representation, width: int, constrained: Sequence[bool]
 ) -> list[tuple[Weights, Weights]]:
-    """Return the weights and biases of all layers; a constrained layer before the last ends in the regular copies."""
+    """Return the weights and biases of three layers; a constrained one before the last ends in the regular copies."""
     group = check_instance("representation's group", outputs.group, FiniteGroup)
     if check_int("width", width) % group.order and any(constrained):
         raise ValueError(f"width must be a multiple of {group.order} for layers tied by {group}, got {width}")
     copies, matrices = width // group.order, group_matrices(outputs)
+    sizes = (inputs.dim, width, width, outputs.dim)
     layers: list[tuple[Weights, Weights]] = []
     for place, is_tied in enumerate(constrained):
-        first, last = place == 0, place == len(constrained) - 1
         if not is_tied:
-            size = outputs.dim if last else width
-            layers.append((Free(size, inputs.dim if first else width), Free(size, 1)))
-        elif last:  # no vector but zero is fixed by the group, unless it acts trivially
-            fixed = Free(outputs.dim, 1, zero=not bool((matrices == matrices[:1]).all()))
-            layers.append((Filters(matrices, copies, back=True), fixed))
-        else:
-            source = inputs if first else multiple(regular(group), copies)
-            bias = Filters(group_matrices(trivial(group)), copies)
-            layers.append((Filters(group_matrices(source), copies), bias))
+            layers.append((untied(sizes[place + 1], sizes[place]), untied(sizes[place + 1], 1)))
+        elif place < 2:
+            source = multiple(regular(group), copies) if place else inputs
+            bias = filters(group_matrices(trivial(group)), copies)
+            layers.append((filters(group_matrices(source), copies), bias))
+        else:  # no vector but zero is fixed by the group, unless it acts trivially
+            fixed = untied(outputs.dim, 1) if bool((matrices == matrices[:1]).all()) else zero(outputs.dim)
+            layers.append((filters(matrices, copies, back=True), fixed))
     return layers
 
 

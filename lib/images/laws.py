@@ -14,15 +14,13 @@ from torch import Tensor
 
 from lib.checks import check_choice, check_int, check_tensor
 from lib.images.features import FeatureClassifier, judge_of
-from lib.images.histology import tissue_patches
 from lib.images.metrics import Moments, coverage, gaussian_frechet, moments, rarest
-from lib.images.sets import darkest_side, digit_images
+from lib.images.sets import darkest_side, image_set
 from lib.images.turns import Turns
 from lib.symmetry.groups import Cyclic, Dihedral, FiniteGroup
 
 DIGITS = ("turned", "eighths", "upright")
 TISSUE = ("as cut", "darkest side up")
-TISSUE_SIZE = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,7 +203,7 @@ def digit_law(name: str = "turned", group: FiniteGroup | None = None) -> ImageLa
     check_choice("group", group, (Cyclic(4), Cyclic(8) if name == "eighths" else Dihedral(4)))
     turns = Turns(group)
     moves = Turns(Cyclic(8)) if name == "eighths" else turns
-    train, test = digit_images()
+    train, test = image_set("digits")
     return ImageLaw(
         name=name,
         turns=turns,
@@ -230,8 +228,8 @@ def tissue_law(name: str = "as cut") -> ImageLaw:
         symmetry.
     """
     check_choice("name", name, TISSUE)
-    turns, patches = Turns(Dihedral(4), TISSUE_SIZE, 3), tissue_patches(TISSUE_SIZE)
-    data, real = (darkest_up(x) if name != "as cut" else x for x in patches)
+    turns = Turns(Dihedral(4), 8, 3)
+    data, real = (darkest_up(x.images) if name != "as cut" else x.images for x in image_set("histology"))
     return ImageLaw(
         name=name,
         turns=turns,
@@ -241,7 +239,7 @@ def tissue_law(name: str = "as cut") -> ImageLaw:
         labels=torch.zeros(len(data), dtype=torch.int64),
         real=real.flatten(1),
         classes=1,
-        classifier=judge_of("histology", TISSUE_SIZE),
+        classifier=judge_of("histology"),
     )
 
 

@@ -36,8 +36,8 @@ def gaussian_frechet(a: Moments, b: Moments) -> Tensor:
 
     ``|m_a − m_b|² + tr(C_a + C_b) − 2 tr (C_a^{1/2} C_b C_a^{1/2})^{1/2}``. The last trace is the sum of the singular
     values of ``C_a^{1/2} C_b^{1/2}``; both roots come from eigenvalues, so nothing fails when a covariance is singular.
-    Of two finite samples of one law the value is not zero but of order 1/n, see :func:`frechet_bias`: compare
-    generators at equal numbers of images only (Heusel 2017).
+    Of two finite samples of one law the value is not zero but of order d · tr C / n: compare generators at equal
+    numbers of images only (Heusel 2017), in few features.
 
     Parameters
     ----------
@@ -60,21 +60,6 @@ def _root(covariance: Tensor) -> Tensor:
     """Return the symmetric root of positive semidefinite matrices ``(..., d, d)``."""
     values, vectors = torch.linalg.eigh(covariance)
     return (vectors * values.clamp_min(0).sqrt()[..., None, :]) @ vectors.mT
-
-
-def frechet_bias(law: Moments, size: int) -> Tensor:
-    """Return the expected distance of two samples of n points of one Gaussian law, to leading order in 1/n.
-
-    With eigenvalues λ of the covariance, ``(1/n) [2 Σ_i λ_i + Σ_ij (1 + δ_ij) λ_i λ_j / (λ_i + λ_j)]``: the first sum
-    is the distance of the means, the second the mean of the second-order term ``½ Σ_ij Δ_ij² / (λ_i + λ_j)`` of the
-    distance of covariances that differ by Δ. It grows like d · tr C / n, so features should be few.
-    """
-    check_instance("law", law, Moments)
-    check_int("size", size, minimum=2)
-    values = torch.linalg.eigvalsh(law.covariance).clamp_min(0)
-    a, b = values[..., :, None], values[..., None, :]
-    pairs = a * b / (a + b).clamp_min(torch.finfo(values.dtype).tiny)
-    return (2 * values.sum(-1) + pairs.sum((-2, -1)) + values.sum(-1) / 2) / size
 
 
 def coverage(real: Tensor, fake: Tensor, neighbours: int = 5) -> Tensor:

@@ -115,29 +115,39 @@ def _interpolated(images: Tensor, degrees: Tensor, background: float) -> Tensor:
     return (functional.grid_sample(stack - background, grid, align_corners=False) + background).view_as(images)
 
 
-def digit_images() -> tuple[LabelledImages, LabelledImages]:
-    """Return the bundled digits of 8 × 8 pixels, 1200 to train and 597 to test (:func:`lib.images.bundled.digits`)."""
-    data = digits(torch.float32)
-    parts = ((data.train_x, data.train_y), (data.test_x, data.test_y))
-    train, test = (LabelledImages((2 * x - 1).reshape(-1, 1, 8, 8), y) for x, y in parts)
+@cache
+def image_set(data: str, size: int = 8) -> tuple[LabelledImages, LabelledImages]:
+    """Return the training part and the held-out part of a set.
+
+    ``"digits"``: the bundled digits of 8 × 8 pixels, 1200 and 597 (:func:`lib.images.bundled.digits`). ``"mnist"``: the
+    10 000 test images of MNIST at 14 × 14 or 28 × 28, a fixed random 7000 and 3000. ``"histology"``: patches of tissue
+    (:func:`lib.images.histology.tissue_patches`) with labels read off the patches, since there are none from a
+    pathologist, and the law of the patches is invariant, so nobody could say how a patch was turned. The class is the
+    kind of tissue, one of six clusters by :func:`appearance` (k-means on the training part); the orientation is the
+    darkest side, which a quarter turn counter-clockwise moves on by one.
+
+    Parameters
+    ----------
+    data, size
+        Name, and pixels per side.
+    """
+    sizes = {"digits": (8,), "mnist": (14, 28)}.get(check_choice("data", data, DATA))
+    if check_int("size", size) not in (sizes or (size,)):
+        raise ValueError(f"size must be {' or '.join(map(str, sizes))} for {data}, got {size}")
+    if data == "histology":
+        return _tissue(size)
+    if data == "digits":
+        known = digits(torch.float32)
+        parts = (known.train_x, known.train_y), (known.test_x, known.test_y)
+    else:
+        x, y = mnist_test(size)
+        order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
+        parts = [(x[chosen], y[chosen]) for chosen in order.split([7000, 3000])]
+    train, test = (LabelledImages((2 * x - 1).float().reshape(-1, 1, size, size), y) for x, y in parts)
     return train, test
 
 
-def mnist_images(size: int = 14) -> tuple[LabelledImages, LabelledImages]:
-    """Return the 10 000 MNIST test images, a fixed random 7000 to train on and 3000 to test on."""
-    x, y = mnist_test(size)
-    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
-    images, classes = (2 * x - 1).float().reshape(-1, 1, size, size)[order], y[order]
-    return LabelledImages(images[:7000], classes[:7000]), LabelledImages(images[7000:], classes[7000:])
-
-
-def tissue_images(size: int = 8) -> tuple[LabelledImages, LabelledImages]:
-    """Return patches of tissue, :func:`lib.images.histology.tissue_patches`, with labels read off the patches.
-
-    There are no labels from a pathologist, and the law of the patches is invariant, so nobody could say how a patch was
-    turned. The class is the kind of tissue, one of six clusters by :func:`appearance` (k-means on the training part);
-    the orientation is the darkest side, which a quarter turn counter-clockwise moves on by one.
-    """
+def _tissue(size: int) -> tuple[LabelledImages, LabelledImages]:
     from sklearn.cluster import KMeans
 
     parts = tissue_patches(size)
@@ -148,23 +158,6 @@ def tissue_images(size: int = 8) -> tuple[LabelledImages, LabelledImages]:
     kinds = [torch.from_numpy(clusters.predict(look)).long() for look in looks]
     train, test = (LabelledImages(x, y, darkest_side(x)) for x, y in zip(parts, kinds, strict=True))
     return train, test
-
-
-@cache
-def image_set(data: str, size: int = 8) -> tuple[LabelledImages, LabelledImages]:
-    """Return the training part and the held-out part of a set.
-
-    Parameters
-    ----------
-    data, size
-        ``"digits"`` of 8 × 8 pixels, ``"mnist"`` of 14 × 14 or 28 × 28, or ``"histology"``.
-    """
-    sizes = {"digits": (8,), "mnist": (14, 28)}.get(check_choice("data", data, DATA))
-    if check_int("size", size) not in (sizes or (size,)):
-        raise ValueError(f"size must be {' or '.join(map(str, sizes))} for {data}, got {size}")
-    if data == "digits":
-        return digit_images()
-    return mnist_images(size) if data == "mnist" else tissue_images(size)
 
 
 def appearance(images: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """Groups and what they act on.
 
-``abstract``, ``groups``, ``lie``, ``axioms``   what groups can do; finite and Lie groups, Haar samplers; their axioms
+``abstract``, ``groups``, ``lie``   what groups can do; finite and Lie groups, Haar samplers
 ``own_groups``   a reader's own group, by name, table, permutations or matrices
 ``representations``, ``derived``, ``actions``   matrices and index maps of a group
 ``haar``, ``symmetrization``, ``generated``   projections onto what is equivariant

@@ -1,4 +1,4 @@
-"""Representations made of others: linear maps between two of them, and the restriction of one to a subgroup."""
+"""Representations made of others: copies, linear maps between two of them, the restriction of one to a subgroup."""
 
 from __future__ import annotations
 
@@ -7,9 +7,14 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from lib.checks import check_callable
+from lib.checks import check_callable, check_int
 from lib.symmetry.groups import Group
-from lib.symmetry.representations import Representation, TensorProduct, _common_group, _flags, _test_pairs
+from lib.symmetry.representations import DirectSum, Representation, TensorProduct, _common_group, _flags, _test_pairs
+
+
+def multiple(r: Representation, copies: int) -> Representation:
+    """Return the direct sum of so many copies of a representation."""
+    return r if check_int("copies", copies) == 1 else DirectSum(*[r] * copies)
 
 
 class Hom(TensorProduct):

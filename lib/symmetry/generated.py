@@ -1,18 +1,13 @@
-"""Finite groups given by generators, and two semidirect products that the chapter on Fourier space needs.
-
-Generators may be permutations or unitary matrices. A finite matrix group permutes the images of the coordinate vectors,
-and faithfully so, since those span the space: hence every group here is stored as a group of permutations.
-"""
+"""Groups that permutations generate, and two semidirect products that the chapter on Fourier space needs."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from lib.checks import check_float, check_int, check_tensor
+from lib.checks import check_int, check_tensor
 from lib.symmetry.actions import translations
 from lib.symmetry.groups import Cyclic, FiniteGroup, Quaternion, SemidirectProduct
-from lib.symmetry.representations import MatrixRepresentation
 
 CLOSURE_LIMIT = 4096  # elements of a group given by generators, unless the caller allows more
 
@@ -95,54 +90,6 @@ class GeneratedGroup(FiniteGroup):
         return self._generators.clone()
 
 
-def generated_by_matrices(
-    matrices: Tensor, name: str, limit: int = CLOSURE_LIMIT, tolerance: float = 1e-6
-) -> MatrixRepresentation:
-    """Return the finite group that unitary matrices generate, as a representation on R^n or C^n.
-
-    The group itself, in the attribute ``group``, permutes the images of the coordinate vectors.
-
-    Parameters
-    ----------
-    matrices
-        The generators, shape ``(r, n, n)``, float64 or complex128.
-    name
-        Name of the group.
-    limit
-        Largest order allowed. A larger or infinite group is recognised because an orbit does not close.
-    tolerance
-        Images of a vector that are closer than this count as equal.
-
-    Raises
-    ------
-    TypeError
-        The matrices are of another dtype.
-    ValueError
-        They have another shape or are not unitary (tolerance 1e-8), or they generate more than ``limit`` elements.
-    """
-    check_tensor("matrices", matrices, (None, None), inexact=True)
-    if matrices.dtype not in (torch.float64, torch.complex128):
-        raise TypeError(f"matrices must be of dtype torch.float64 or torch.complex128, got {matrices.dtype}")
-    n = matrices.shape[-1]
-    if matrices.ndim != 3 or matrices.shape[1] != n or not len(matrices):
-        raise ValueError(f"matrices must have shape (r, n, n) with r ≥ 1, got {tuple(matrices.shape)}")
-    one = torch.eye(n, dtype=matrices.dtype, device=matrices.device)
-    defect = float((matrices @ matrices.mH - one).abs().max())
-    if defect > 1e-8:
-        raise ValueError(f"matrices must be unitary, got max |MM* − 1| = {defect:.1e}")
-    check_int("limit", limit)
-    check_float("tolerance", tolerance, minimum=1e-12, maximum=1e-2)
-    points = one[:0]
-    for vector in one:
-        points = _add_orbit(points, vector, matrices, limit, tolerance)
-    moved = torch.einsum("rij,pj->rpi", matrices, points)
-    permutations = torch.stack([_distances(m, points).argmin(-1) for m in moved])
-    group = GeneratedGroup(permutations, name, limit)
-    places = _distances(one, points).argmin(-1)
-    name = f"{'C' if one.is_complex() else 'R'}^{n}"
-    return MatrixRepresentation(group, n, lambda g: points.to(g.device)[g[..., places.to(g.device)]].mT, name)
-
-
 def frobenius(p: int, q: int) -> SemidirectProduct:
     """Return the Frobenius group C_p ⋊ C_q of order pq: a generator of C_q multiplies residues by an m of order q.
 
@@ -175,30 +122,6 @@ def quaternions_on_plane() -> SemidirectProduct:
         return (matrices.to(h.device)[H.index(h)] @ n[..., None])[..., 0] % 5
 
     return SemidirectProduct(N, H, action, "(C5×C5)⋊Q8")
-
-
-def _add_orbit(points: Tensor, vector: Tensor, matrices: Tensor, limit: int, tolerance: float) -> Tensor:
-    """Return the points together with the orbit of a vector under the group that the matrices generate."""
-    if len(points) and float(_distances(vector[None], points).min()) < tolerance:
-        return points
-    orbit = frontier = vector[None]
-    while len(frontier):
-        moved = torch.einsum("rij,pj->rpi", matrices, frontier).flatten(0, 1)
-        moved = moved[_distances(moved, orbit).min(-1).values >= tolerance]
-        close = _distances(moved, moved) < tolerance
-        frontier = moved[~close.tril(-1).any(-1)]  # of several equal images the first
-        orbit = torch.cat([orbit, frontier])
-        if len(orbit) > limit:
-            raise ValueError(
-                f"matrices must generate a group of at most limit = {limit} elements, "
-                f"got an orbit of {len(orbit)} vectors that had not closed"
-            )
-    return torch.cat([points, orbit])
-
-
-def _distances(x: Tensor, y: Tensor) -> Tensor:
-    """Return the largest coordinate differences, shape ``(len(x), len(y))``."""
-    return (x[:, None] - y[None]).abs().amax(-1)
 
 
 def _check_permutations(permutations: Tensor) -> None:

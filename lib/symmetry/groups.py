@@ -276,12 +276,12 @@ class SemidirectProduct(FiniteGroup):
 class DirectProduct(SemidirectProduct):
     """The direct product of two groups: the semidirect product with trivial action."""
 
-    def __init__(self, first: FiniteGroup, second: FiniteGroup, name: str = "") -> None:
+    def __init__(self, first: FiniteGroup, second: FiniteGroup) -> None:
         super().__init__(
             first,
             second,
             lambda h, n: n.expand(*torch.broadcast_shapes(h.shape[:-1], n.shape[:-1]), -1),
-            name or f"{first}×{second}",
+            f"{first}×{second}",
         )
 
     def class_quadrature(self, degree: int | None = None) -> tuple[Tensor, Tensor]:

@@ -11,12 +11,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from lib.checks import check_tensor
-from lib.symmetry.generated import CLOSURE_LIMIT, GeneratedGroup, frobenius, generated_by_matrices
+from lib.checks import check_int, check_tensor
+from lib.symmetry.generated import CLOSURE_LIMIT, GeneratedGroup, frobenius
 from lib.symmetry.groups import Alternating, Cyclic, Dihedral, DirectProduct, FiniteGroup, Quaternion, Symmetric
 from lib.symmetry.representations import MatrixRepresentation
 
 LARGEST_TABLE = 512
+_SAME = 1e-6  # largest difference of coordinates of equal vectors
 _KINDS: dict[str, Callable[[int], FiniteGroup]] = {
     "C": Cyclic,
     "D": Dihedral,
@@ -126,49 +127,39 @@ def from_table(table: Tensor, name: str) -> TableGroup:
     return TableGroup(table, name)
 
 
-def from_permutations(permutations: Tensor, name: str, limit: int = CLOSURE_LIMIT) -> GeneratedGroup:
-    """Return the group that permutations generate; an element lists the images of 0 … n − 1.
-
-    Parameters
-    ----------
-    permutations
-        The generators, ``int64`` of shape ``(r, n)``.
-    name
-        Name for messages and tables.
-    limit
-        Largest order allowed.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As in :class:`~lib.symmetry.generated.GeneratedGroup`.
+def from_permutations(permutations: Tensor, name: str) -> GeneratedGroup:
+    """Return the group that permutations generate, ``int64`` of shape ``(r, n)``; an element lists the images.
 
     Examples
     --------
     >>> from_permutations(torch.tensor([[1, 2, 0, 4, 3]]), "turn and swap").order
     6
     """
-    return GeneratedGroup(permutations, name, limit)
+    return GeneratedGroup(permutations, name)
 
 
 def from_generators(matrices: Tensor, name: str, limit: int = CLOSURE_LIMIT) -> MatrixRepresentation:
-    """Return the finite group that unitary matrices generate, as the representation by these matrices.
+    """Return the finite group that unitary matrices generate, as the representation on R^n or C^n by these matrices.
 
-    The group itself is the attribute ``group`` of the result.
+    The group itself, the attribute ``group`` of the result, permutes the images of the coordinate vectors; faithfully,
+    since those span the space.
 
     Parameters
     ----------
     matrices
-        The generators, float64 or complex128 of shape ``(r, n, n)``.
+        The generators, float64 or complex128 of shape ``(r, n, n)``. Images of a vector that are closer than 1e-6 count
+        as equal.
     name
         Name for messages and tables.
     limit
-        Largest order allowed.
+        Largest order allowed. A larger or infinite group is recognised because an orbit does not close.
 
     Raises
     ------
-    TypeError, ValueError
-        As in :func:`~lib.symmetry.generated.generated_by_matrices`.
+    TypeError
+        The matrices are of another dtype.
+    ValueError
+        They have another shape or are not unitary (tolerance 1e-8), or they generate more than ``limit`` elements.
 
     Examples
     --------
@@ -176,7 +167,50 @@ def from_generators(matrices: Tensor, name: str, limit: int = CLOSURE_LIMIT) -> 
     >>> from_generators(quarter_turn, "quarter turns").group.order
     4
     """
-    return generated_by_matrices(matrices, name, limit)
+    check_tensor("matrices", matrices, (None, None), inexact=True)
+    if matrices.dtype not in (torch.float64, torch.complex128):
+        raise TypeError(f"matrices must be of dtype torch.float64 or torch.complex128, got {matrices.dtype}")
+    n = matrices.shape[-1]
+    if matrices.ndim != 3 or matrices.shape[1] != n or not len(matrices):
+        raise ValueError(f"matrices must have shape (r, n, n) with r ≥ 1, got {tuple(matrices.shape)}")
+    one = torch.eye(n, dtype=matrices.dtype, device=matrices.device)
+    defect = float((matrices @ matrices.mH - one).abs().max())
+    if defect > 1e-8:
+        raise ValueError(f"matrices must be unitary, got max |MM* − 1| = {defect:.1e}")
+    check_int("limit", limit)
+    points = one[:0]
+    for vector in one:
+        points = _add_orbit(points, vector, matrices, limit)
+    moved = torch.einsum("rij,pj->rpi", matrices, points)
+    permutations = torch.stack([_distances(m, points).argmin(-1) for m in moved])
+    group = GeneratedGroup(permutations, name, limit)
+    places = _distances(one, points).argmin(-1)
+    name = f"{'C' if one.is_complex() else 'R'}^{n}"
+    return MatrixRepresentation(group, n, lambda g: points.to(g.device)[g[..., places.to(g.device)]].mT, name)
+
+
+def _add_orbit(points: Tensor, vector: Tensor, matrices: Tensor, limit: int) -> Tensor:
+    """Return the points together with the orbit of a vector under the group that the matrices generate."""
+    if len(points) and float(_distances(vector[None], points).min()) < _SAME:
+        return points
+    orbit = frontier = vector[None]
+    while len(frontier):
+        moved = torch.einsum("rij,pj->rpi", matrices, frontier).flatten(0, 1)
+        moved = moved[_distances(moved, orbit).min(-1).values >= _SAME]
+        close = _distances(moved, moved) < _SAME
+        frontier = moved[~close.tril(-1).any(-1)]  # of several equal images the first
+        orbit = torch.cat([orbit, frontier])
+        if len(orbit) > limit:
+            raise ValueError(
+                f"matrices must generate a group of at most limit = {limit} elements, "
+                f"got an orbit of {len(orbit)} vectors that had not closed"
+            )
+    return torch.cat([points, orbit])
+
+
+def _distances(x: Tensor, y: Tensor) -> Tensor:
+    """Return the largest coordinate differences, shape ``(len(x), len(y))``."""
+    return (x[:, None] - y[None]).abs().amax(-1)
 
 
 def _check_table(table: Tensor) -> Tensor:

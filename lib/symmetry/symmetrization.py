@@ -1,4 +1,4 @@
-"""Symmetrized functions and measures: S_Σ f and S^Σ P (Birrell, Katsoulakis, Rey-Bellet, Zhu 2022, section 3)."""
+"""Symmetrized functions S_Σ f (Birrell, Katsoulakis, Rey-Bellet, Zhu 2022, section 3)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from lib.checks import check_callable, check_instance, check_probabilities, check_tensor
-from lib.symmetry.groups import FiniteGroup
-from lib.symmetry.haar import check_nodes, uniform, wide
+from lib.checks import check_callable, check_instance, check_tensor
+from lib.symmetry.haar import check_nodes, wide
 from lib.symmetry.representations import Representation
 
 
@@ -51,34 +50,3 @@ def symmetrize_function(
         return torch.tensordot(w.to(terms), terms, dims=1).to(values)
 
     return averaged
-
-
-def symmetrize_measure(
-    points: Tensor, representation: Representation, weights: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    """Return S^Σ P for a weighted empirical measure P: every point spread evenly over its images.
-
-    Parameters
-    ----------
-    points
-        Support of P, shape ``(n, dim)``.
-    representation
-        A representation of a finite group on the points' space.
-    weights
-        Probabilities, shape ``(n,)``; default 1/n each.
-
-    Returns
-    -------
-    tuple of Tensor
-        Points ``(|G|·n, dim)`` and weights ``(|G|·n,)``.
-    """
-    group = check_instance("representation", representation, Representation).group
-    if not isinstance(group, FiniteGroup):
-        raise TypeError(f"representation must be of a finite group, got {group}")
-    representation.check_vectors("points", points)
-    if points.shape[1:] != (representation.dim,) or not len(points):
-        raise ValueError(f"points must have shape (n, {representation.dim}) with n ≥ 1, got {tuple(points.shape)}")
-    n = len(points)
-    mass = uniform(n).to(points) if weights is None else check_probabilities("weights", weights, n)
-    images = representation._apply(group.unsqueeze(group.elements()), points)
-    return images.flatten(0, 1), mass.repeat(group.order) / group.order

@@ -108,38 +108,6 @@ def _circle_distance(x: Tensor, y: Tensor, length: float) -> Tensor:
     return ((height - median).abs() * arc).sum(-1)
 
 
-def w1_symmetrised(x: Tensor, y: Tensor, action: Isometries) -> float:
-    """Return the Wasserstein-1 distance of the symmetrised samples, |Σ|² times the work of :func:`w1`: an oracle."""
-    check_samples(x, y, check_action(action, finite=True))
-    clouds = [action.images(sample).flatten(0, 1) for sample in (x, y)]
-    return transport(action.plain_distance(*clouds), *(_masses("", None, len(cloud)) for cloud in clouds))
-
-
-def w1_invariant_program(x: Tensor, y: Tensor, action: Isometries) -> float:
-    """Return the supremum of ``E γ(x) − E γ(y)`` over invariant 1-Lipschitz γ by a linear program: an oracle.
-
-    One unknown per point (γ is constant on its orbit) and one inequality ``γ_i − γ_j ≤ ‖p_i − σ p_j‖`` for every pair
-    of points and *every* group element; no minimum over the group is taken. Solved by HiGHS (SciPy). For small samples.
-
-    Parameters
-    ----------
-    x, y
-        Samples, shapes ``(n, dim)`` and ``(m, dim)``.
-    action
-        A finite group.
-
-    Raises
-    ------
-    ArithmeticError
-        The program has no finite solution.
-    """
-    check_samples(x, y, check_action(action, finite=True))
-    points = torch.cat([x, y])
-    distances = action.plain_distance(points, action.images(points))
-    gain = torch.cat([x.new_full((len(x),), 1 / len(x)), y.new_full((len(y),), -1 / len(y))])
-    return invariant_program(distances, gain)
-
-
 def invariant_program(distances: Tensor, gain: Tensor) -> float:
     """Return ``max Σ gain_i γ_i`` subject to ``γ_i − γ_j ≤ distances[σ, i, j]`` for all σ, i, j.
 

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from lib.checks import check_float, check_instance, check_int, check_tensor
+from lib.checks import check_instance, check_int, check_tensor
 from lib.symmetry.representations import Representation
 from lib.transport.quotient import linear
 from lib.transport.two_sample import TwoSampleResult
 
+SCALES = (0.25, 0.5, 1.0)  # widths of the kernels, in units of the median distance between different points
 _ENTRIES = 2**27  # of the largest array: 1 GiB
 
 
 def orbit_test(
-    points: Tensor,
-    representation: Representation,
-    generator: torch.Generator,
-    draws: int = 499,
-    scales: Sequence[float] = (0.25, 0.5, 1.0),
+    points: Tensor, representation: Representation, generator: torch.Generator, draws: int = 499
 ) -> TwoSampleResult:
     """Test whether independent points have a law that is invariant under a finite group of isometries.
 
     The statistic compares the sample with its symmetrisation, in the space of a sum of Gaussian kernels whose widths
-    are ``scales`` times the median distance: ``T(x) = (1/n²) Σ_ij [k(x_i, x_j) − (1/|G|) Σ_g k(x_i, g x_j)]``. Under
+    are ``SCALES`` times the median distance: ``T(x) = (1/n²) Σ_ij [k(x_i, x_j) − (1/|G|) Σ_g k(x_i, g x_j)]``. Under
     the hypothesis, moving every point by its own uniform group element does not change the law of the sample, so the
     rank of ``T(x)`` among values ``T(g_1 x_1, …, g_n x_n)`` is uniform and
     ``p = (1 + #{T(gx) ≥ T(x)}) / (1 + draws)`` is exact at every level (Chiu, Bloem-Reddy 2023; Hemerik, Goeman 2018).
@@ -44,8 +41,6 @@ def orbit_test(
         Source of the group elements.
     draws
         Number of random moves.
-    scales
-        Kernel widths in units of the median distance between different points.
 
     Returns
     -------
@@ -60,16 +55,14 @@ def orbit_test(
     """
     check_int("draws", draws)
     check_instance("generator", generator, torch.Generator)
-    check_instance("scales", scales, Sequence)
     action = linear(representation)
     x = check_tensor("points", points, (None, representation.dim), inexact=True, real=True)
     group, n = representation.group, x.shape[-2]
-    widths = [check_float("scales", s, minimum=1e-6) for s in scales]
-    if not widths or n < 2:
-        raise ValueError(f"points and scales must hold at least two points and one scale, got {n} and {len(widths)}")
+    if n < 2:
+        raise ValueError(f"points must be at least two, got {n}")
     if (entries := group.order * x[..., 0].numel() * n) > _ENTRIES:
         raise ValueError(f"points are too many: {entries} values of the kernel, allowed are {_ENTRIES}")
-    kernel = _moved_kernel(x, action.images, widths)
+    kernel = _moved_kernel(x, action.images)
     table = group.cayley_table()[group.index(group.inverse(group.elements()))].to(x.device)
     batch = kernel.shape[1:-2]
 
@@ -86,10 +79,10 @@ def orbit_test(
     return TwoSampleResult((start - mean).double(), (1 + above.double()) / (1 + draws))
 
 
-def _moved_kernel(x: Tensor, images: Callable[[Tensor], Tensor], scales: Sequence[float]) -> Tensor:
+def _moved_kernel(x: Tensor, images: Callable[[Tensor], Tensor]) -> Tensor:
     """Return ``k(x_i, g x_j)`` for every g, shape ``(|G|, ..., n, n)``."""
     distance = torch.cdist(x, images(x))
     first = torch.cdist(x, x)
     pairs = torch.triu_indices(x.shape[-2], x.shape[-2], 1, device=x.device)
     median = first[..., pairs[0], pairs[1]].median(-1).values.clamp_min(torch.finfo(x.dtype).tiny)[..., None, None]
-    return sum(torch.exp(-((distance / (s * median)) ** 2) / 2) for s in scales) / len(scales)
+    return sum(torch.exp(-((distance / (s * median)) ** 2) / 2) for s in SCALES) / len(SCALES)

@@ -2,24 +2,23 @@
 
 The statistic is a quadratic form ``wᵀKw`` in the signs of the two samples, so that one matrix of the pooled sample
 serves every permutation. If the laws are equal the pooled points are exchangeable, and the test is exact at its level
-for every sample size, dimension and statistic, heavy tails and ties included (Gretton et al. 2012; Székely, Rizzo 2013;
-Phipson, Smyth 2010 for the p-value).
+for every sample size and dimension, heavy tails and ties included (Gretton et al. 2012; Phipson, Smyth 2010 for the
+p-value).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from lib.checks import check_callable, check_choice, check_float, check_instance, check_int, check_tensor
+from lib.checks import check_callable, check_float, check_instance, check_int, check_tensor
 from lib.symmetry.groups import FiniteGroup
 from lib.symmetry.representations import Representation
 
-STATISTICS = ("mmd", "energy")
-SCALES = (0.25, 0.5, 1.0, 2.0)
+SCALES = (0.25, 0.5, 1.0, 2.0)  # widths of the kernels, relative to the median distance
 Move = Callable[[Tensor, torch.Generator], Tensor]
 _CHUNK = 2**23  # entries of the largest intermediate array
 
@@ -31,7 +30,7 @@ class TwoSampleResult:
     Attributes
     ----------
     statistic : Tensor
-        Squared MMD or energy distance of the samples, shape ``(...)``.
+        Squared MMD of the samples, shape ``(...)``.
     p_value : Tensor
         ``(1 + #{permutations with a statistic at least as large}) / (1 + permutations)``, shape ``(...)``.
     """
@@ -44,15 +43,8 @@ class TwoSampleResult:
         return self.p_value <= _check_share("level", level)
 
 
-def two_sample_test(
-    x: Tensor,
-    y: Tensor,
-    generator: torch.Generator,
-    permutations: int = 499,
-    statistic: str = "mmd",
-    scales: Sequence[float] = SCALES,
-) -> TwoSampleResult:
-    """Test whether two samples have one law, independently for every run.
+def two_sample_test(x: Tensor, y: Tensor, generator: torch.Generator, permutations: int = 499) -> TwoSampleResult:
+    """Test by the MMD whether two samples have one law, independently for every run.
 
     Under that hypothesis the p-value is at most α with probability at most α; with probability exactly α where
     (permutations + 1)·α is an integer and ties have probability zero. Every run draws permutations of its own, so that
@@ -66,16 +58,11 @@ def two_sample_test(
         Source of the permutations.
     permutations
         Number of random permutations.
-    statistic
-        ``"mmd"`` or ``"energy"``; see :func:`pooled_kernel`.
-    scales
-        Widths of the kernels of ``"mmd"``, relative to the median distance.
 
     Raises
     ------
     TypeError, ValueError
-        Samples that are not finite, of other shapes, or of fewer than two points; no permutations; an unknown
-        statistic; scales that are not positive.
+        Samples that are not finite, of other shapes, or of fewer than two points; no permutations.
     """
     check_tensor("x", x, (None, None), inexact=True)
     check_tensor("y", y, (None, x.shape[-1]), inexact=True)
@@ -86,22 +73,14 @@ def two_sample_test(
         )
     check_instance("generator", generator, torch.Generator)
     check_int("permutations", permutations)
-    _check_statistic(statistic, scales)
     pooled = torch.cat([x, y], -2).reshape(-1, x.shape[-2] + y.shape[-2], x.shape[-1])
     size = max(1, _CHUNK // (pooled.shape[1] * max(permutations, pooled.shape[1])))
-    parts = [_test_runs(some, x.shape[-2], generator, permutations, statistic, scales) for some in pooled.split(size)]
+    parts = [_test_runs(some, x.shape[-2], generator, permutations) for some in pooled.split(size)]
     observed, p_value = (torch.cat(part).reshape(x.shape[:-2]) for part in zip(*parts, strict=True))
     return TwoSampleResult(observed, p_value)
 
 
-def invariance_test(
-    x: Tensor,
-    move: Move,
-    generator: torch.Generator,
-    permutations: int = 499,
-    statistic: str = "mmd",
-    scales: Sequence[float] = SCALES,
-) -> TwoSampleResult:
+def invariance_test(x: Tensor, move: Move, generator: torch.Generator, permutations: int = 499) -> TwoSampleResult:
     """Test whether the law of a sample is invariant: one half of it against the other half, moved.
 
     The halves are independent, and under invariance they have one law, moved or not, which makes the test exact. The
@@ -113,7 +92,7 @@ def invariance_test(
         Independent draws, shape ``(..., n, dim)``, in an order that means nothing; leading axes are runs.
     move
         ``move(points, generator)`` returns the points moved by random group elements; see :func:`random_move`.
-    generator, permutations, statistic, scales
+    generator, permutations
         As in :func:`two_sample_test`.
 
     Raises
@@ -130,7 +109,7 @@ def invariance_test(
     moved = check_tensor("move(points)", move(second, generator), inexact=True)
     if moved.shape != second.shape:
         raise ValueError(f"move must keep the shape {tuple(second.shape)}, got {tuple(moved.shape)}")
-    return two_sample_test(first, moved, generator, permutations, statistic, scales)
+    return two_sample_test(first, moved, generator, permutations)
 
 
 def random_move(representation: Representation, identity: bool = False) -> Move:
@@ -166,19 +145,16 @@ def random_move(representation: Representation, identity: bool = False) -> Move:
     return move
 
 
-def pooled_kernel(points: Tensor, statistic: str = "mmd", scales: Sequence[float] = SCALES) -> Tensor:
+def pooled_kernel(points: Tensor) -> Tensor:
     """Return the matrix K whose quadratic form ``wᵀKw``, w = (1/n, …, −1/m, …), is the statistic.
 
-    ``"mmd"``: the mean of Gaussian kernels ``exp(−d²/2s²)``; their widths s are multiples of the median distance of the
-    pooled sample, which no permutation changes, so that the test stays exact. Bounded: fit for heavy tails.
-    ``"energy"``: ``−‖x − y‖``, which gives ``2E‖x − y‖ − E‖x − x'‖ − E‖y − y'‖``.
+    The mean of Gaussian kernels ``exp(−d²/2s²)``; their widths s are multiples of the median distance of the pooled
+    sample, which no permutation changes, so that the test stays exact. Bounded: fit for heavy tails.
 
     Parameters
     ----------
     points
         Shape ``(..., N, dim)``.
-    statistic, scales
-        As in :func:`two_sample_test`.
 
     Returns
     -------
@@ -191,20 +167,17 @@ def pooled_kernel(points: Tensor, statistic: str = "mmd", scales: Sequence[float
         Points whose distances overflow even so, from about 1e154 on.
     """
     check_tensor("points", points, (None, None), inexact=True, real=True)
-    _check_statistic(statistic, scales)
     points = points.double()
     distances = torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist")
     if not bool(distances.isfinite().all()):
         largest = float(points.abs().max())
         raise ValueError(f"points must lie less than 1e154 apart, got coordinates up to {largest:.1e}; rescale them")
-    if statistic == "energy":
-        return -distances
     i, j = torch.triu_indices(*distances.shape[-2:], offset=1, device=points.device)
     pairs = distances[..., i, j]
     median, mean = pairs.median(-1).values, pairs.mean(-1)
     width = torch.where(median > 0, median, torch.where(mean > 0, mean, torch.ones_like(mean)))
     exponent = (distances / width[..., None, None]).square_().div_(-2)
-    return torch.stack([(exponent / scale**2).exp_() for scale in scales]).mean(0)
+    return torch.stack([(exponent / scale**2).exp_() for scale in SCALES]).mean(0)
 
 
 def signs(runs: int, n: int, m: int, permutations: int, generator: torch.Generator) -> Tensor:
@@ -221,11 +194,9 @@ def signs(runs: int, n: int, m: int, permutations: int, generator: torch.Generat
     return w.scatter_(-1, keys.argsort(-1)[..., :n], 1 / n)
 
 
-def _test_runs(
-    pooled: Tensor, n: int, generator: torch.Generator, permutations: int, statistic: str, scales: Sequence[float]
-) -> tuple[Tensor, Tensor]:
+def _test_runs(pooled: Tensor, n: int, generator: torch.Generator, permutations: int) -> tuple[Tensor, Tensor]:
     """Return statistics and p-values of some runs; ties count as at least as large, up to rounding."""
-    kernel = pooled_kernel(pooled, statistic, scales)
+    kernel = pooled_kernel(pooled)
     m = pooled.shape[1] - n
     first = torch.cat([kernel.new_full((n,), 1 / n), kernel.new_full((m,), -1 / m)])
     w = signs(len(pooled), n, m, permutations, generator).to(kernel)
@@ -256,13 +227,3 @@ def _check_share(name: str, value: float) -> float:
     if not 0 < check_float(name, value) < 1:
         raise ValueError(f"{name} must lie between 0 and 1, got {value}")
     return float(value)
-
-
-def _check_statistic(statistic: str, scales: Sequence[float]) -> None:
-    check_choice("statistic", statistic, STATISTICS)
-    check_instance("scales", scales, Sequence)
-    if not len(scales):
-        raise ValueError("scales must hold at least one number")
-    for scale in scales:
-        if check_float("scales", scale) <= 0:
-            raise ValueError(f"scales must be positive, got {scale}")

@@ -44,7 +44,7 @@ def loss_without_a_player(x, y):
     return mixtures.mmd_loss(x, y, mixtures.gaussian_kernel((0.5, 1.0)))
 
 
-MIXTURE, STUDENT = mixtures.gaussian_mixture(4), mixtures.student_mixture(4)
+MIXTURE, STUDENT = mixtures.Mixture(4), mixtures.Mixture(4, freedom=0.5)
 
 
 @call(normal(2, 6, 4))
@@ -67,7 +67,7 @@ def scores_of_samples(points, truth):
 
 # --- players in the plane
 
-TIE = layers.Filters(plane_players.group_matrices(PLANE), 2, back=True)
+TIE = layers.filters(plane_players.group_matrices(PLANE), 2, back=True)
 GENERATOR = plane_players.make_generator("equivariant", PLANE, 2, seeded(0), width=4, dtype=torch.float64)
 JUDGE = plane_players.make_discriminator("plain", PLANE, 2, seeded(1), width=4, dtype=torch.float64)
 
@@ -85,10 +85,9 @@ def plane_networks(*tensors):
 
 @call(normal(1, dtype=torch.float32))
 def game_in_the_plane(like):
-    how = plane_games.Settings(seeds=2, samples=(8,), iterations=2, batch=4, generator_width=4, discriminator_width=4)
-    players = ("equivariant", "averaged", True), ("plain", "plain")
-    pairings = [plane_games.Pairing(*kinds) for kinds in players]
-    games = plane_games.play(replace(how, objective="alpha"), pairings, mixtures.gaussian_mixture(), like.device)
+    how = plane_games.Settings(seeds=2, samples=(8,), iterations=2, batch=4, width=4)
+    pairings = [f"equivariant/averaged{plane_games.TURNED}", "plain/plain"]
+    games = plane_games.play(replace(how, objective="alpha"), pairings, mixtures.Mixture(), like.device).values()
     out = [[game.data, game.snapshots, game.diverged, *game.generator.parameters] for game in games]
     return out, [game.draw(3, seeded(0)) for game in games]
 
@@ -108,8 +107,8 @@ def game_of_pixels(images, labels):
     rows = [(images[0], labels[0]), (images[1, :5], labels[1, :5])]
     data = pad_sets(rows, 2)
     out = []
-    for kinds in (("equivariant", "invariant"), ("incomplete", "plain")):
-        game = pixel_games.Game(*kinds, width=6, latent=3, batch=4, iterations=2, augmented=True)
+    for pairing in ("equivariant/invariant", "incomplete/plain"):
+        game = pixel_games.Game(pairing, width=6, latent=3, batch=4, iterations=2, augmented=True)
         played = pixel_games.play(game, TURNS["exact"], data)
         drawn = played.generator.sample(data.labels[0], 1)
         out += [drawn, played.discriminator(drawn, data.labels[:, :6])]
@@ -131,8 +130,7 @@ def planar_actions(images, features, g):
 
 @call(normal(2, 8, 6, 6))
 def pooled_features(features):
-    pooled = planar_convolution.group_pool(features, "p4")
-    return pooled, planar_convolution.upsample(features), planar_convolution.downsample(features)
+    return planar_convolution.upsample(features), planar_convolution.downsample(features)
 
 
 @call(normal(6, 1, 8, 8, dtype=torch.float32).tanh(), numbers(2, 6))

@@ -5,22 +5,12 @@ from __future__ import annotations
 import torch
 
 from lib.checks import seeded
-from lib.images import datasets, features, histology, laws, metrics, sets
+from lib.images import features, histology, laws, metrics, sets
 from lib.images.turns import Turns
 from lib.symmetry.groups import Cyclic
 from tests.calls import call, normal, numbers
 
 WIDE = "features and scores are computed in double precision"
-
-
-@call(numbers(2, 2, 5, 5).bool())
-def graphs(adjacency):
-    return datasets.connected(adjacency | adjacency.mT)
-
-
-@call(torch.tensor([[0.5, 0.0], [-0.5, 0.5], [-0.5, -0.5]], dtype=torch.float64))
-def polygons(corners):
-    return datasets.polygon_coverage(corners, 4)
 
 
 @call(numbers(256, 3, 9, 9))
@@ -41,7 +31,7 @@ def looks(images):
 @call(normal(12, 4), normal(10, 4), double=WIDE)
 def scores_of_features(x, y):
     law_of_x = metrics.moments(x)
-    out = [law_of_x, metrics.gaussian_frechet(law_of_x, metrics.moments(y)), metrics.frechet_bias(law_of_x, 10)]
+    out = [law_of_x, metrics.gaussian_frechet(law_of_x, metrics.moments(y))]
     return out, metrics.coverage(x, y, 2)
 
 

@@ -7,7 +7,6 @@ import torch
 from lib.checks import seeded
 from lib.symmetry import (
     actions,
-    axioms,
     derived,
     fourier,
     generated,
@@ -146,12 +145,6 @@ def torus_weights(weights, angles):
     return actions.rotations(T2, weights).matrix(angles)
 
 
-@call(normal(5, 2), D4.sample(4, seeded(0)))
-def measured_axioms(x, g):
-    axioms.assert_equivariant(lambda v: v, PLANE, PLANE, x, g)
-    return axioms.equivariance_error(lambda v: v.square(), PLANE, None, x, g)
-
-
 FOURIER = {group: fourier.GroupFourier(group) for group in (C6, D4, F21, Q8)}
 
 
@@ -228,11 +221,6 @@ def symmetrised_function(x, elements, weights):
     every = symmetrization.symmetrize_function(lambda v: v[..., 0].exp(), PLANE)
     some = symmetrization.symmetrize_function(lambda v: v**3, PLANE, PLANE, elements, weights)
     return every(x), some(x)
-
-
-@call(normal(3, 2), law(3))
-def symmetrised_measure(points, weights):
-    return symmetrization.symmetrize_measure(points, PLANE, weights), symmetrization.symmetrize_measure(points, PLANE)
 
 
 @call(numbers(2, 2, 3))

@@ -27,6 +27,7 @@ from lib.training import (
     risks,
     sampling_laws,
     steerable,
+    synthetic,
     units,
 )
 from tests.calls import call, law, normal, numbers
@@ -326,3 +327,13 @@ def discovered(basis, teacher):
     frame, escapes = discovery.grow(move, basis, growth, seeded(0))
     P = torch.diag_embed(torch.ones_like(teacher[:, 0]))
     return frame, escapes, discovery.ended(escapes, 10.0), discovery.train_inside(move, P, growth, seeded(0))
+
+
+@call(numbers(2, 2, 5, 5).bool())
+def graphs(adjacency):
+    return synthetic.connected(adjacency | adjacency.mT)
+
+
+@call(torch.tensor([[0.5, 0.0], [-0.5, 0.5], [-0.5, -0.5]], dtype=torch.float64))
+def polygons(corners):
+    return synthetic.polygon_coverage(corners, 4)

@@ -51,14 +51,14 @@ def orbit_distances(*points):
 
 @call(normal(5, 2), normal(4, 2), law(5), law(4))
 def wasserstein(x, y, a, b):
-    values = [divergences.w1(x, y, TURNS), divergences.w1(x, y, RADIAL, a, b), divergences.w1_symmetrised(x, y, TURNS)]
+    values = [divergences.w1(x, y, TURNS), divergences.w1(x, y, RADIAL, a, b)]
     divergences.check_samples(x, y, TURNS)
     return values
 
 
-@call(normal(3, 2), normal(2, 2))
-def invariant_potentials(x, y):
-    return divergences.w1_invariant_program(x, y, TURNS)
+@call(normal(2, 3, 3).abs(), torch.tensor([0.5, -0.3, -0.2], dtype=torch.float64))
+def invariant_potentials(distances, gain):
+    return divergences.invariant_program(distances, gain)
 
 
 @call(normal(2, 4, 2), normal(2, 3, 2))
@@ -128,7 +128,7 @@ def orbit_test(points):
 def two_samples(x, y):
     generator, move = seeded(0), two_sample.random_move(PLANE)
     first = two_sample.two_sample_test(x, y, generator, permutations=19)
-    second = two_sample.invariance_test(x, move, generator, permutations=19, statistic="energy")
+    second = two_sample.invariance_test(x, move, generator, permutations=19)
     return first, second, first.rejected(), move(x, generator)
 
 

@@ -1,0 +1,36 @@
+"""Slow and plain versions of what lib computes fast, to compare with."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lib.symmetry.representations import Representation
+from lib.transport.divergences import invariant_program, transport
+from lib.transport.quotient import Isometries
+
+
+def symmetrize_measure(points: Tensor, action: Representation, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Return points ``(|G|·n, dim)`` and weights of S^Σ P, every point of P spread evenly over its images."""
+    group = action.group
+    mass = points.new_full((len(points),), 1 / len(points), dtype=torch.float64) if weights is None else weights
+    images = action.apply(group.unsqueeze(group.elements()), points)
+    return images.flatten(0, 1), mass.repeat(group.order) / group.order
+
+
+def w1_symmetrised(x: Tensor, y: Tensor, action: Isometries) -> float:
+    """Return the Wasserstein-1 distance of the symmetrised samples, |Σ|² times the work of ``w1``."""
+    clouds = [action.images(sample).flatten(0, 1) for sample in (x, y)]
+    return transport(action.plain_distance(*clouds), *(np.full(len(cloud), 1 / len(cloud)) for cloud in clouds))
+
+
+def w1_invariant_program(x: Tensor, y: Tensor, action: Isometries) -> float:
+    """Return the supremum of ``E γ(x) − E γ(y)`` over invariant 1-Lipschitz γ by a linear program.
+
+    One unknown per point (γ is constant on its orbit) and one inequality ``γ_i − γ_j ≤ ‖p_i − σ p_j‖`` for every pair
+    of points and *every* group element; no minimum over the group is taken.
+    """
+    points = torch.cat([x, y])
+    gain = torch.cat([x.new_full((len(x),), 1 / len(x)), y.new_full((len(y),), -1 / len(y))])
+    return invariant_program(action.plain_distance(points, action.images(points)), gain)
