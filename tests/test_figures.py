@@ -92,12 +92,13 @@ def test_the_numbers_behind_a_figure() -> None:
     left.plot([1, 2], [3, np.nan], label="rising, then gone")
     left.scatter([5], [6])
     left.axhline(1)
+    left.plot([], [], label="only in the legend")
     right.bar([0, 1], [2, 3], label="heights")
     right.imshow(np.eye(3))
     assert figure_data(fig).splitlines() == [
         "panel,kind,series,x,y",
         'two kinds,line,"rising, then gone",1,3',
-        "two kinds,points,2,5,6",
+        "two kinds,points,3,5,6",
         "2,bars,heights,0,2",
         "2,bars,heights,1,3",
     ]

@@ -43,7 +43,7 @@ def _series(ax: Axes) -> Iterator[tuple[str, str, np.ndarray, np.ndarray]]:
     for line in ax.lines:
         x, y = (_numbers(values) for values in line.get_data(orig=False))
         if line.get_transform() == ax.transData and line.get_visible():
-            step = -(-len(x) // _LONGEST)
+            step = max(1, -(-len(x) // _LONGEST))
             yield "line", _name(line), x[::step], y[::step]
     for points in ax.collections:
         if isinstance(points, PathCollection) and points.get_offset_transform() == ax.transData:

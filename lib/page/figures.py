@@ -212,7 +212,7 @@ def image_grid(
         ax.axis("off")
     for ax, array, title in zip(axes, arrays, titles, strict=False):
         ax.imshow(array, cmap=cmap, vmin=low, vmax=high, interpolation="nearest")
-        ax.set_title(title, fontsize=9)
+        ax.set_title(title, fontsize=10)
     return fig
 
 
