@@ -112,7 +112,7 @@ def test_the_numbers_behind_a_figure() -> None:
 
 
 # On a desktop a figure is as wide as it is drawn, at most the column of text; on a phone it is as wide as that.
-COLUMN, PHONE = 672, 358
+COLUMN, PHONE = 672, 342
 
 
 def test_the_text_of_every_figure_can_be_read() -> None:
@@ -121,8 +121,9 @@ def test_the_text_of_every_figure_can_be_read() -> None:
     for path in sorted((Path(__file__).parent.parent / "book").glob("*.ipynb")):
         for label, texts in sizes_of_figures(json.loads(path.read_text(encoding="utf-8"))).items():
             for least, room in ((9, COLUMN), (6.5, PHONE)):
-                pixels = texts["points"] * PIXELS_PER_INCH / 72 * min(1, room / texts["width"])
-                if pixels < least:
+                size = texts.get("points", 0)  # a notebook that was executed before the sizes were stored fails
+                pixels = size * PIXELS_PER_INCH / 72 * min(1, room / texts.get("width", room))
+                if round(pixels, 1) < least:
                     small[f"{path.stem} {label} at {room}"] = f"{pixels:.1f} px"
     assert small == {}
 

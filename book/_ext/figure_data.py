@@ -20,7 +20,9 @@ class FigureData(SphinxRole):
     def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
         """Return the link."""
         up = "../" * self.env.docname.count("/")
-        link = nodes.reference("", "Data", refuri=f"{up}{FOLDER}/{self.text}.csv", classes=["figure-data"])
+        link = nodes.reference(
+            "", "Data", refuri=f"{up}{FOLDER}/{self.text}.csv", internal=True, classes=["figure-data"]
+        )
         link["reftitle"] = "the numbers that the figure shows, as CSV"
         return [link], []
 

@@ -44,15 +44,3 @@ document.addEventListener("DOMContentLoaded", () => {
     triangle.setAttribute("aria-label", `Pages under ${entry.textContent.trim()}`);
   }
 });
-
-// A figure is a link to its picture, which the browser shows in full size: on a phone, text grows with it.
-document.addEventListener("DOMContentLoaded", () => {
-  for (const image of document.querySelectorAll(".bd-article .cell_output figure > img")) {
-    const link = document.createElement("a");
-    link.href = image.src;
-    link.className = "enlarge";
-    link.title = "Show the figure in full size";
-    image.replaceWith(link);
-    link.append(image);
-  }
-});
