@@ -91,7 +91,7 @@ def _table(texts: dict[str, str], markdown: str, name: str) -> dict[str, Any]:
 
 def _add_figure(cell: dict[str, Any], output: dict[str, Any], kind: str, number: int, messages: list[str]) -> None:
     texts = output.get("metadata", {}).get(kind, {})
-    cell["outputs"] = [output]
+    cell["outputs"] = [output | {"data": {name: shown for name, shown in output["data"].items() if name != CSV}}]
     missing = [name for name in ("alt", "caption", "label") if not str(texts.get(name, "")).strip()]
     if missing:
         messages.append(f"cell {number} shows an image without {' and '.join(missing)}: use lib.page.figures.show")
