@@ -19,7 +19,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.image import imread
 
 from lib.page.figure_data import LARGEST, figure_data
-from lib.page.figures import COLOURS, PIXELS_PER_INCH, _png, image_grid, show, smallest_text, style, table
+from lib.page.figures import COLOURS, PIXELS_PER_INCH, image_grid, png, show, smallest_text, style, table
 from tests.figures import ALIKE, emptiness, figure_problems, read_png, shrunk, similarity
 
 TEXTS = {"label": "fig-line-1", "caption": "A line.\n It rises.", "alt": "A straight line that rises to the right."}
@@ -78,7 +78,7 @@ def test_the_smallest_text_is_found() -> None:
         ax.text(0, 0, "unseen", fontsize=3, visible=False)
         other.text(0.5, 0.5, "ticks unseen", fontsize=8)
         other.set_axis_off()
-    _png(fig)
+    png(fig)
     assert smallest_text(fig) == 7
     ax.set_axis_off()
     assert smallest_text(fig) == 8
@@ -209,7 +209,7 @@ def test_named_colours_mean_the_same_after_the_style_has_ended() -> None:
         fig, ax = plt.subplots()
         ax.set_axis_off()
         ax.axhspan(0, 1, color="C0")
-    pixels = imread(io.BytesIO(_png(fig)))[..., :3].reshape(-1, 3)
+    pixels = imread(io.BytesIO(png(fig)))[..., :3].reshape(-1, 3)
     assert (np.abs(pixels - to_rgb(COLOURS[0])).max(1) < 0.01).mean() > 0.5
 
 
@@ -218,7 +218,7 @@ def png_output(curve: Any, **overrides: Any) -> dict[str, Any]:
         fig, ax = plt.subplots()
         ax.plot(curve)
         ax.set_title("A curve")
-    return {"output_type": "display_data", "data": {"image/png": base64.b64encode(_png(fig)).decode()}}
+    return {"output_type": "display_data", "data": {"image/png": base64.b64encode(png(fig)).decode()}}
 
 
 def test_stored_figures_are_compared_with_fresh_ones() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 import re
 from pathlib import Path
@@ -11,10 +12,12 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from PIL import Image
 from playwright.sync_api import Browser
 
-from lib.page.figures import style
+from lib.page.figures import COLOURS, style
 from lib.page.movies import Movie
 from lib.page.sliders import slider
 
@@ -51,6 +54,17 @@ def test_holds_a_picture_per_value() -> None:
     data = json.loads(re.search(r'<script type="application/json">(.*?)</script>', movie.html)[1])
     assert (data["times"], data["width"], data["points"]) == ([0.5, "two", 3], 384, 8)
     assert sines(0.5, "two", 3) == movie
+
+
+def test_named_colours_are_those_of_the_book() -> None:
+    """A colour called C4 gets its meaning when it is drawn, which is after the style has ended."""
+    figures = [drawn(1, figsize=(3, 2)) for _ in range(2)]
+    for fig in figures:
+        fig.axes[0].axhspan(-2, 2, color="C4")
+    picture = re.findall(r'webp;base64,([^"]*)"', slider(figures, [1, 2], **TEXTS).html)[1]
+    with Image.open(io.BytesIO(base64.b64decode(picture))) as image:
+        _, colour = max(image.convert("RGB").getcolors(10_000))
+    assert np.abs(np.array(colour) / 255 - to_rgb(COLOURS[4])).max() < 0.01
 
 
 def test_moves_in_a_browser(tmp_path: Path, browser: Browser) -> None:

@@ -99,10 +99,10 @@ def show(fig: Figure, *, label: str, caption: str, alt: str) -> None:
     _check_texts("fig", texts)
     if len(alt.strip()) < _SHORTEST_ALT:
         raise ValueError(f"alt must describe the figure in at least {_SHORTEST_ALT} characters, got {alt!r}")
-    png = _png(fig)
-    width = round(int.from_bytes(png[16:20], "big") * PIXELS_PER_INCH / DPI)
+    picture = png(fig)
+    width = round(int.from_bytes(picture[16:20], "big") * PIXELS_PER_INCH / DPI)
     size = {"width": width, "points": smallest_text(fig)}
-    _display(png, figure_data(fig), {name: " ".join(text.split()) for name, text in texts.items()} | size)
+    _display(picture, figure_data(fig), {name: " ".join(text.split()) for name, text in texts.items()} | size)
 
 
 def smallest_text(fig: Figure) -> float:
@@ -253,21 +253,22 @@ def _display_table(head: list[str], rows: list[tuple[str, ...]], lines: list[str
     display(data | {"text/plain": plain}, metadata={"symmetry": {"role": "table"} | texts}, raw=True)
 
 
-def _png(fig: Figure) -> bytes:
-    """Return the figure as PNG bytes without a date or a version, and close it."""
+def png(fig: Figure, dpi: int = DPI, *, tight: bool = True) -> bytes:
+    """Return a figure as PNG bytes without a date or a version, cut to its contents if tight, and close it."""
     from matplotlib import pyplot
 
     buffer = io.BytesIO()
     with matplotlib.rc_context({"axes.prop_cycle": _CYCLE}):  # colours named C0, C1, ... get their meaning only here
-        fig.savefig(buffer, format="png", dpi=DPI, facecolor="white", bbox_inches="tight", metadata={"Software": None})
+        box = "tight" if tight else None
+        fig.savefig(buffer, format="png", dpi=dpi, facecolor="white", bbox_inches=box, metadata={"Software": None})
     pyplot.close(fig)
     return buffer.getvalue()
 
 
-def _display(png: bytes, data: str, texts: dict[str, Any]) -> None:
+def _display(picture: bytes, data: str, texts: dict[str, Any]) -> None:
     from IPython.display import display
 
-    image = {"image/png": base64.b64encode(png).decode(), "text/plain": f"[{texts['label']}]"}
+    image = {"image/png": base64.b64encode(picture).decode(), "text/plain": f"[{texts['label']}]"}
     image |= {"text/csv": data} if data else {}
     display(image, metadata={"image/png": texts}, raw=True)
     caption = {"text/markdown": f"**Figure.** {texts['caption']}", "text/plain": f"Figure. {texts['caption']}"}

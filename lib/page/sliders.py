@@ -13,7 +13,7 @@ from html import escape
 from matplotlib.figure import Figure
 from PIL import Image
 
-from lib.page.figures import PIXELS_PER_INCH, smallest_text
+from lib.page.figures import PIXELS_PER_INCH, png, smallest_text
 from lib.page.movies import Movie, assembled, check_texts
 
 _DPI, _COLOURS = 120, 64
@@ -66,12 +66,8 @@ def slider(
 
 def _webp(fig: Figure) -> str:
     """Return the figure as a picture of few colours without losses, a third of a PNG, and close it."""
-    from matplotlib import pyplot
-
-    buffer, small = io.BytesIO(), io.BytesIO()
-    fig.savefig(buffer, format="png", dpi=_DPI, facecolor="white")
-    pyplot.close(fig)
-    with Image.open(buffer) as image:
+    small = io.BytesIO()
+    with Image.open(io.BytesIO(png(fig, _DPI, tight=False))) as image:
         image.convert("RGB").quantize(_COLOURS, dither=Image.Dither.NONE).convert("RGB").save(
             small, "webp", lossless=True
         )
