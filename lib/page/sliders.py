@@ -16,7 +16,7 @@ from PIL import Image
 from lib.page.figures import PIXELS_PER_INCH, png, smallest_text
 from lib.page.movies import Movie, assembled, check_texts
 
-_DPI, _COLOURS = 120, 64
+_DPI, _COLOURS = 120, 256
 _PAUSE = 900  # milliseconds that a frame stands when it plays
 
 
