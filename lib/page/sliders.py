@@ -44,6 +44,12 @@ def slider(
     ------
     ValueError
         Fewer than two figures, another number of values, figures of several sizes, or a text of another form.
+
+    Examples
+    --------
+    >>> texts = {"label": "movie-empty", "caption": "Nothing.", "alt": "Two figures with nothing in them."}
+    >>> slider([Figure(figsize=(3, 2)), Figure(figsize=(3, 2))], [1, 2], symbol="k", **texts).label
+    'movie-empty'
     """
     check_texts(label, caption, alt)
     if len(figures) < 2 or len(figures) != len(values):
