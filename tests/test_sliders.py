@@ -60,7 +60,7 @@ def test_named_colours_are_those_of_the_book() -> None:
     """A colour called C4 gets its meaning when it is drawn, which is after the style has ended."""
     figures = [drawn(1, figsize=(3, 2)) for _ in range(2)]
     for fig in figures:
-        fig.axes[0].axhspan(-2, 2, color="C4")
+        fig.axes[0].axhline(0, color="C4", linewidth=300)
     picture = re.findall(r'webp;base64,([^"]*)"', slider(figures, [1, 2], **TEXTS).html)[1]
     with Image.open(io.BytesIO(base64.b64decode(picture))) as image:
         _, colour = max(image.convert("RGB").getcolors(10_000))
