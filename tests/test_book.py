@@ -150,6 +150,31 @@ def test_wide_formulas_can_be_scrolled_with_the_keyboard(site: str, browser: Bro
         seen.page.wait_for_function("document.querySelector('.scrolls').scrollLeft > 0")
 
 
+def test_a_figure_can_be_enlarged_and_has_its_numbers(site: str, browser: Browser) -> None:
+    with visit(browser, f"{site}/augmentation_vs_equivariance.html", width=390) as seen:
+        figure = seen.page.locator("figure#fig-race")
+        assert figure.locator("a.image-reference img").evaluate("i => i.clientWidth") > 300
+        link = figure.locator("a.image-reference").evaluate("a => a.href")
+        assert seen.page.request.get(link).headers["content-type"] == "image/png"
+        table = figure.locator("a.figure-data").evaluate("a => a.href")
+        lines = seen.page.request.get(table).text().splitlines()
+        assert lines[0] == "panel,kind,series,x,y"
+        assert len(lines) > 100
+
+
+def test_a_figure_with_a_slider_moves(site: str, browser: Browser) -> None:
+    shown = "() => [...document.querySelectorAll('#movie-falling-map img')].map(i => i.checkVisibility())"
+    for width in (390, 1280):
+        with visit(browser, f"{site}/haar_projections.html", width=width, theme="dark") as seen:
+            seen.page.locator("#movie-falling-map input").focus()
+            seen.page.keyboard.press("Home")
+            visible = seen.page.evaluate(shown)
+            assert visible[0]
+            assert sum(visible) == 1
+            seen.page.keyboard.press("ArrowRight")
+            assert seen.page.evaluate(shown)[1]
+
+
 def test_the_chapters_show_what_they_promise(pages: Path) -> None:
     """The checks above would also pass on empty pages."""
     text = "".join((pages / f"{name}.html").read_text() for name in toc_pages())

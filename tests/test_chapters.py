@@ -48,6 +48,16 @@ def test_a_chapter_ends_with_where_this_goes_next(path: Path) -> None:
         assert item.endswith(".")
 
 
+@pytest.mark.parametrize("path", sorted(BOOK.glob("*.ipynb")), ids=lambda p: p.stem)
+def test_a_chapter_has_a_figure_that_a_reader_moves(path: Path) -> None:
+    """A movie or figures with a slider, together light enough for a phone."""
+    outputs = [o for cell in json.loads(path.read_text(encoding="utf-8"))["cells"] for o in cell.get("outputs", [])]
+    htmls = ["".join(output.get("data", {}).get("text/html", "")) for output in outputs]
+    movies = [html for html in htmls if '<figure class="movie"' in html]
+    assert movies
+    assert sum(map(len, movies)) < 400_000
+
+
 def test_parameters_reach_the_page_and_are_checked() -> None:
     chapter = load("kernels_and_divergences", group="D3", seeds=2, seed=4)
     assert chapter.independent == [4000, 4001]

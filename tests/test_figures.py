@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ import torch
 from matplotlib.colors import to_rgb
 from matplotlib.image import imread
 
-from lib.page.figures import COLOURS, _png, image_grid, show, style, table
+from lib.page.figure_data import LARGEST, figure_data
+from lib.page.figures import COLOURS, PIXELS_PER_INCH, image_grid, png, show, smallest_text, style, table
 from tests.figures import ALIKE, emptiness, figure_problems, read_png, shrunk, similarity
 
 TEXTS = {"label": "fig-line-1", "caption": "A line.\n It rises.", "alt": "A straight line that rises to the right."}
@@ -53,7 +55,10 @@ def test_show(shown: list) -> None:
     assert show(fig, **TEXTS) is None
     (image, image_metadata), (caption, caption_metadata) = shown
     assert base64.b64decode(image["image/png"]).startswith(b"\x89PNG")
-    assert image_metadata["image/png"] == TEXTS | {"caption": "A line. It rises."}
+    size = {"width": image_metadata["image/png"]["width"], "points": 10.0}
+    assert image_metadata["image/png"] == TEXTS | {"caption": "A line. It rises."} | size
+    assert size["width"] == pytest.approx(matplotlib.rcParams["figure.figsize"][0] * 96, rel=0.15)
+    assert image["text/csv"] == "panel,kind,series,x,y\n1,line,1,0,0\n1,line,1,1,1\n"
     assert caption["text/markdown"] == "**Figure.** A line. It rises."
     assert caption_metadata == {"symmetry": {"role": "caption"}}
     assert fig.number not in plt.get_fignums()
@@ -63,6 +68,76 @@ def test_the_same_figure_gives_the_same_bytes(shown: list) -> None:
     show(draw(), **TEXTS)
     show(draw(), **TEXTS)
     assert shown[0] == shown[2]
+
+
+def test_the_smallest_text_is_found() -> None:
+    """Ticks count, what is not seen does not."""
+    with style(xtick_labelsize=7):
+        fig, (ax, other) = plt.subplots(1, 2)
+        ax.plot([0, 1])
+        ax.text(0, 0, "unseen", fontsize=3, visible=False)
+        other.text(0.5, 0.5, "ticks unseen", fontsize=8)
+        other.set_axis_off()
+    png(fig)
+    assert smallest_text(fig) == 7
+    ax.set_axis_off()
+    assert smallest_text(fig) == 8
+    other.texts[0].remove()
+    assert smallest_text(fig) == 99
+
+
+def test_the_numbers_behind_a_figure() -> None:
+    fig, (left, right) = plt.subplots(1, 2)
+    left.set_title("two\n kinds")
+    left.plot([1, 2], [3, np.nan], label="rising, then gone")
+    left.scatter([5], [6])
+    left.axhline(1)
+    left.plot([], [], label="only in the legend")
+    right.bar([0, 1], [2, 3], label="heights")
+    right.imshow(np.eye(3))
+    assert figure_data(fig).splitlines() == [
+        "panel,kind,series,x,y",
+        'two kinds,line,"rising, then gone",1,3',
+        "two kinds,points,3,5,6",
+        "2,bars,heights,0,2",
+        "2,bars,heights,1,3",
+    ]
+    for _ in range(40):
+        left.plot(np.random.default_rng(0).normal(size=1000))
+    assert figure_data(fig) == ""
+    assert LARGEST < 1e5
+    right.clear()
+    left.clear()
+    assert figure_data(fig) == ""
+
+
+# On a desktop a figure is as wide as it is drawn, at most the column of text; on a phone it is as wide as that.
+COLUMN, PHONE = 672, 342
+
+
+def test_the_text_of_every_figure_can_be_read() -> None:
+    """Its smallest text has 9 pixels on a desktop and 6.5 on a phone."""
+    small = {}
+    for path in sorted((Path(__file__).parent.parent / "book").glob("*.ipynb")):
+        for label, texts in sizes_of_figures(json.loads(path.read_text(encoding="utf-8"))).items():
+            for least, room in ((9, COLUMN), (6.5, PHONE)):
+                size = texts.get("points", 0)  # a notebook that was executed before the sizes were stored fails
+                pixels = size * PIXELS_PER_INCH / 72 * min(1, room / texts.get("width", room))
+                if round(pixels, 1) < least:
+                    small[f"{path.stem} {label} at {room}"] = f"{pixels:.1f} px"
+    assert small == {}
+
+
+def sizes_of_figures(notebook: dict[str, Any]) -> dict[str, dict[str, float]]:
+    found = {}
+    for output in (output for cell in notebook["cells"] for output in cell.get("outputs", [])):
+        html = "".join(output.get("data", {}).get("text/html", ""))
+        if "image/png" in output.get("data", {}):
+            texts = output["metadata"]["image/png"]
+            found[texts["label"]] = texts
+        elif (movie := re.search(r'<figure class="movie" id="([^"]*)"', html)) and "<img" in html:
+            found[movie[1]] = json.loads(re.search(r'<script type="application/json">(.*?)</script>', html)[1])
+    return found
 
 
 @pytest.mark.parametrize(
@@ -134,7 +209,7 @@ def test_named_colours_mean_the_same_after_the_style_has_ended() -> None:
         fig, ax = plt.subplots()
         ax.set_axis_off()
         ax.axhspan(0, 1, color="C0")
-    pixels = imread(io.BytesIO(_png(fig)))[..., :3].reshape(-1, 3)
+    pixels = imread(io.BytesIO(png(fig)))[..., :3].reshape(-1, 3)
     assert (np.abs(pixels - to_rgb(COLOURS[0])).max(1) < 0.01).mean() > 0.5
 
 
@@ -143,7 +218,7 @@ def png_output(curve: Any, **overrides: Any) -> dict[str, Any]:
         fig, ax = plt.subplots()
         ax.plot(curve)
         ax.set_title("A curve")
-    return {"output_type": "display_data", "data": {"image/png": base64.b64encode(_png(fig)).decode()}}
+    return {"output_type": "display_data", "data": {"image/png": base64.b64encode(png(fig)).decode()}}
 
 
 def test_stored_figures_are_compared_with_fresh_ones() -> None:

@@ -64,7 +64,7 @@ def evidence_output(tmp_path: Path, measured: float = 1e-9) -> dict[str, Any]:
     return {"output_type": "display_data", "metadata": {}, "data": data}
 
 
-def image_output(**texts: str) -> dict[str, Any]:
+def image_output(**texts: str | int) -> dict[str, Any]:
     pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNkYAAAAAYAAjCB0C8AAAAASUVORK5CYII="
     return {"output_type": "display_data", "metadata": {"image/png": texts}, "data": {"image/png": pixel}}
 
@@ -292,10 +292,15 @@ def test_the_build_accepts_a_good_book(tmp_path: Path) -> None:
     dot = {"alt": "One black dot in the middle.", "caption": "A dot.", "label": "fig-dot"}
     evidence = evidence_output(tmp_path)
     register(tmp_path, REGISTER.replace("finished_chapters: []", "finished_chapters: [ideas]"))
-    notebook(tmp_path, image_output(**dot), caption_output(), evidence)
+    drawn = image_output(**dot, width=384)
+    drawn["data"]["text/csv"] = "panel,x,y\n1,0,0\n"
+    notebook(tmp_path, drawn, caption_output(), evidence)
     result = build(tmp_path)
     assert result.returncode == 0, result.stderr
     page = (tmp_path / "_build" / "ideas.html").read_text()
+    assert 'style="width: 384px;"' in page
+    assert 'href="_figures/fig-dot.csv"' in page
+    assert (tmp_path / "_build" / "_figures" / "fig-dot.csv").read_text() == "panel,x,y\n1,0,0\n"
     assert f'alt="{dot["alt"]}"' in page
     assert 'href="ledger.html#claim-t1"' in page
     assert "Figure." not in page

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 MIME_TYPE = "application/vnd.symmetry-book.evidence+json"
+CSV = "text/csv"
 
 
 def prepare_notebook(notebook: dict[str, Any], tests: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
@@ -90,13 +91,15 @@ def _table(texts: dict[str, str], markdown: str, name: str) -> dict[str, Any]:
 
 def _add_figure(cell: dict[str, Any], output: dict[str, Any], kind: str, number: int, messages: list[str]) -> None:
     texts = output.get("metadata", {}).get(kind, {})
-    cell["outputs"] = [output]
+    cell["outputs"] = [output | {"data": {name: shown for name, shown in output["data"].items() if name != CSV}}]
     missing = [name for name in ("alt", "caption", "label") if not str(texts.get(name, "")).strip()]
     if missing:
         messages.append(f"cell {number} shows an image without {' and '.join(missing)}: use lib.page.figures.show")
         return
-    figure = {"caption": texts["caption"], "name": texts["label"]}
-    own = {"image": {"alt": texts["alt"]}, "figure": figure}
+    link = f" {{figuredata}}`{texts['label']}`" if output["data"].get(CSV) else ""
+    figure = {"caption": texts["caption"] + link, "name": texts["label"]}
+    image = {"alt": texts["alt"]} | ({"width": f"{texts['width']}px"} if "width" in texts else {})
+    own = {"image": image, "figure": figure}
     cell["metadata"] = cell["metadata"] | {"mystnb": cell["metadata"].get("mystnb", {}) | own}
 
 
@@ -116,6 +119,17 @@ def _add_panel(
     cells.append(
         {"cell_type": "markdown", "id": f"links-{len(anchored)}-{len(cells)}", "metadata": {}, "source": source}
     )
+
+
+def tables_behind_figures(notebook: Mapping[str, Any]) -> dict[str, str]:
+    """Return the CSV that each figure of a notebook stores, by the figure's label."""
+    outputs = [output for cell in notebook["cells"] for output in cell.get("outputs", [])]
+    texts = {
+        output["metadata"]["image/png"]["label"]: output["data"][CSV]
+        for output in outputs
+        if CSV in output.get("data", {})
+    }
+    return {label: "".join(text) for label, text in texts.items()}
 
 
 def function_link(name: str, chapter: str = "") -> str:

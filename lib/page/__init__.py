@@ -3,7 +3,8 @@
 ``evidence``, ``records``, ``expectations``, ``claims``   a claim's number beside its bound and its broken control
 ``clock``   how long the cells before it took
 ``ledger``, ``seed_tables``   all claims on one page, also at other seeds; a figure of these
-``figures``, ``movies``   figures, tables, films to scrub through
+``figures``, ``figure_data``   figures with the numbers behind them, tables
+``movies``, ``sliders``   films to scrub through, figures with a slider
 ``parameters``, ``results``, ``notebooks``   parameter cells, stored numbers, execution
 ``editions``, ``printing``   the built book as a zip and as a PDF
 """

@@ -17,12 +17,17 @@ from typing import TYPE_CHECKING, Any
 import matplotlib
 import numpy as np
 from cycler import cycler
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+from lib.page.figure_data import figure_data
 
 if TYPE_CHECKING:
     import pandas as pd
 
 DPI = 160
+PIXELS_PER_INCH = 96  # of CSS: a figure is shown as wide as it is drawn, so that a point is 4/3 pixels in all of them
 # The palette of Okabe and Ito, told apart under all common colour-vision deficiencies.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _CYCLE = cycler(color=COLOURS)
@@ -94,7 +99,21 @@ def show(fig: Figure, *, label: str, caption: str, alt: str) -> None:
     _check_texts("fig", texts)
     if len(alt.strip()) < _SHORTEST_ALT:
         raise ValueError(f"alt must describe the figure in at least {_SHORTEST_ALT} characters, got {alt!r}")
-    _display(_png(fig), {name: " ".join(text.split()) for name, text in texts.items()})
+    picture = png(fig)
+    width = round(int.from_bytes(picture[16:20], "big") * PIXELS_PER_INCH / DPI)
+    size = {"width": width, "points": smallest_text(fig)}
+    _display(picture, figure_data(fig), {name: " ".join(text.split()) for name, text in texts.items()} | size)
+
+
+def smallest_text(fig: Figure) -> float:
+    """Return the size of the smallest visible text of a figure that has been drawn, in points; 99 without text."""
+    written = [text for text in fig.findobj(Text) if text.get_visible() and text.get_text().strip()]
+    hidden = {text for ax in fig.axes if not (ax.axison and ax.get_visible()) for text in _axis_texts(ax)}
+    return min((float(text.get_fontsize()) for text in written if text not in hidden), default=99.0)
+
+
+def _axis_texts(ax: Axes) -> list[Text]:
+    return [text for axis in (ax.xaxis, ax.yaxis) for text in axis.findobj(Text)]
 
 
 def table(
@@ -193,7 +212,7 @@ def image_grid(
         ax.axis("off")
     for ax, array, title in zip(axes, arrays, titles, strict=False):
         ax.imshow(array, cmap=cmap, vmin=low, vmax=high, interpolation="nearest")
-        ax.set_title(title, fontsize=9)
+        ax.set_title(title, fontsize=10)
     return fig
 
 
@@ -234,21 +253,23 @@ def _display_table(head: list[str], rows: list[tuple[str, ...]], lines: list[str
     display(data | {"text/plain": plain}, metadata={"symmetry": {"role": "table"} | texts}, raw=True)
 
 
-def _png(fig: Figure) -> bytes:
-    """Return the figure as PNG bytes without a date or a version, and close it."""
+def png(fig: Figure, dpi: int = DPI, *, tight: bool = True) -> bytes:
+    """Return a figure as PNG bytes without a date or a version, cut to its contents if tight, and close it."""
     from matplotlib import pyplot
 
     buffer = io.BytesIO()
     with matplotlib.rc_context({"axes.prop_cycle": _CYCLE}):  # colours named C0, C1, ... get their meaning only here
-        fig.savefig(buffer, format="png", dpi=DPI, facecolor="white", bbox_inches="tight", metadata={"Software": None})
+        box = "tight" if tight else None
+        fig.savefig(buffer, format="png", dpi=dpi, facecolor="white", bbox_inches=box, metadata={"Software": None})
     pyplot.close(fig)
     return buffer.getvalue()
 
 
-def _display(png: bytes, texts: dict[str, str]) -> None:
+def _display(picture: bytes, data: str, texts: dict[str, Any]) -> None:
     from IPython.display import display
 
-    image = {"image/png": base64.b64encode(png).decode(), "text/plain": f"[{texts['label']}]"}
+    image = {"image/png": base64.b64encode(picture).decode(), "text/plain": f"[{texts['label']}]"}
+    image |= {"text/csv": data} if data else {}
     display(image, metadata={"image/png": texts}, raw=True)
     caption = {"text/markdown": f"**Figure.** {texts['caption']}", "text/plain": f"Figure. {texts['caption']}"}
     display(caption, metadata={"symmetry": {"role": "caption"}}, raw=True)

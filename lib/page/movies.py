@@ -107,7 +107,7 @@ def point_movie(
         No panel, no frame, shapes or numbers of frames that do not fit, NaN, empty limits, a label or a text of another
         form, or a movie of more than 1.5 million characters.
     """
-    _check_texts(label, caption, alt)
+    check_texts(label, caption, alt)
     low, high = (check_float("limits", v) for v in limits)
     if not low < high:
         raise ValueError(f"limits must increase, got {limits}")
@@ -125,11 +125,8 @@ def point_movie(
     scaled = [_scaled(m, low, high) for m in moving]
     pictures = [_picture(p, s[-1], low, high, axes, alt) for p, s in zip(panels, scaled, strict=True)]
     data = {"times": [round(float(t), 3) for t in times], "frames": [s.reshape(len(s), -1).tolist() for s in scaled]}
-    data["symbol"] = symbol
-    html = _page(label, caption, alt, pictures, legend, data)
-    if len(html) > LARGEST:
-        raise ValueError(f"the movie must stay below {LARGEST} characters, got {len(html)}: use fewer frames or points")
-    return Movie(label, html)
+    data |= {"symbol": symbol, "pause": 90}
+    return assembled(label, caption, alt, pictures, legend, data)
 
 
 def excerpt(html: str, panels: Sequence[int], *, every: int, label: str, caption: str, alt: str) -> Movie:
@@ -151,7 +148,7 @@ def excerpt(html: str, panels: Sequence[int], *, every: int, label: str, caption
     ValueError
         No movie, no panel or one that is not there, ``every`` below 1, or a text of another form.
     """
-    _check_texts(label, caption, alt)
+    check_texts(label, caption, alt)
     old = re.search(r'<figure class="movie" id="([^"]*)" role="group" aria-label="([^"]*)"', html)
     stored = re.search(r'<script type="application/json">(.*?)</script>', html)
     if not old or not stored:
@@ -178,7 +175,8 @@ def _thinned(picture: str, every: int) -> str:
     return re.sub("<circle .*?/>", lambda dot: "" if next(number) % every else dot[0], picture)
 
 
-def _check_texts(label: str, caption: str, alt: str) -> None:
+def check_texts(label: str, caption: str, alt: str) -> None:
+    """Raise ValueError for a label that is not ``movie-…``, an empty caption or an alternative text that is short."""
     if not isinstance(label, str) or not _LABEL.fullmatch(label):
         raise ValueError(f"label must be 'movie-' followed by small letters, digits and dashes, got {label!r}")
     if not isinstance(caption, str) or not caption.strip():
@@ -232,9 +230,10 @@ def _picture(panel: Panel, last: np.ndarray, low: float, high: float, axes: tupl
     )
 
 
-def _page(
+def assembled(
     label: str, caption: str, alt: str, pictures: list[str], legend: Sequence[tuple[str, str]], data: dict[str, Any]
-) -> str:
+) -> Movie:
+    """Return pictures with button, slider, legend and caption; ``data`` holds times, symbol, pause and frames."""
     last = len(data["times"]) - 1
     shapes = {
         "point": '<circle class="point" cx="9" cy="9" r="5"/>',
@@ -247,16 +246,23 @@ def _page(
         f'<span><svg class="key" viewBox="0 0 18 18" aria-hidden="true">{shapes[kind]}</svg> {escape(name)}</span>'
         for kind, name in legend
     )
-    return (
+    html = (
         f'<figure class="movie" id="{label}" role="group" aria-label="{escape(alt)}"><style>{_STYLE}</style>'
         f'<div class="pictures">{"".join(pictures)}</div><div class="legend">{keys}</div>'
         f'<div class="controls"><button type="button" aria-label="Play">&#9654;</button>'
         f'<input type="range" min="0" max="{last}" value="{last}" step="1" aria-label="Frame of the animation"/>'
-        f"<output>{escape(data['symbol'])} = {data['times'][last]:g}</output></div>"
+        f"<output>{escape(data['symbol'])} = {_said(data['times'][last])}</output></div>"
         f"<figcaption>{escape(caption)}</figcaption>"
         f'<script type="application/json">{_stored(data)}</script>'
         f"<script>{_SCRIPT.replace('LABEL', label)}</script></figure>"
     )
+    if len(html) > LARGEST:
+        raise ValueError(f"the movie must stay below {LARGEST} characters, got {len(html)}: use fewer frames or points")
+    return Movie(label, html)
+
+
+def _said(value: float | str) -> str:
+    return escape(value) if isinstance(value, str) else f"{value:g}"
 
 
 def _stored(data: dict[str, Any]) -> str:
@@ -271,6 +277,7 @@ html[data-theme="dark"] .bd-content div.cell_output .text_html.output:has(.movie
 color:inherit;padding:0}
 .movie .pictures{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,14em),1fr));gap:.6em}
 .movie .pictures>svg{width:100%;height:auto;max-height:24em}
+.movie .pictures>img{max-width:100%;height:auto;margin:0 auto}.movie .pictures>img[hidden]{display:none}
 .movie svg text{fill:currentColor;font-size:40px}.movie svg text.title{font-size:50px}
 .movie .frame{fill:none;stroke:currentColor;stroke-opacity:.4;stroke-width:2}
 .movie .point{fill:var(--movie-point);fill-opacity:.65}
@@ -295,6 +302,7 @@ _SCRIPT = """
   movie.dataset.ready = "yes";
   const data = JSON.parse(movie.querySelector('script[type="application/json"]').textContent);
   const clouds = [...movie.querySelectorAll(".pictures > svg > svg")].map(s => [...s.querySelectorAll("circle")]);
+  const images = movie.querySelectorAll(".pictures > img");
   const slider = movie.querySelector("input"), button = movie.querySelector("button");
   const output = movie.querySelector("output");
   let timer = null;
@@ -303,6 +311,7 @@ _SCRIPT = """
       dot.setAttribute("cx", data.frames[p][k][2 * i]);
       dot.setAttribute("cy", data.frames[p][k][2 * i + 1]);
     }));
+    images.forEach((image, i) => { image.hidden = i !== k; });
     slider.value = k;
     output.textContent = data.symbol + " = " + data.times[k];
     slider.setAttribute("aria-valuetext", output.textContent);
@@ -323,7 +332,7 @@ _SCRIPT = """
       const next = Number(slider.value) + 1;
       if (next >= data.times.length) return stop();
       draw(next);
-    }, 90);
+    }, data.pause);
   });
 })();
 """.strip()
