@@ -63,8 +63,8 @@ test: lint  ## check the style, run all tests, every notebook and the rendered b
 points: $(STAMP)  ## run the smallest point of every sweep's notebook, some minutes more (CI does)
 	$(BIN)/pytest -n $(WORKERS) $(POINTS)
 
-lab: $(STAMP)  ## open the book's notebooks in JupyterLab
-	$(BIN)/jupyter lab --notebook-dir=book
+lab: $(STAMP)  ## open the chapters in JupyterLab, on a page with their order (OPTIONS="--no-browser" for jupyter lab)
+	$(BIN)/python book/_ext/lab.py $(OPTIONS)
 
 execute: $(STAMP)  ## run the notebooks and refresh their stored outputs (NAMES="haar_projections" for some)
 	$(BIN)/python -m lib.page.notebooks execute $(NAMES)
