@@ -100,7 +100,10 @@ def contents(book: Path) -> Iterator[str]:
 
 
 def in_words(text: str, page: str, book: Book) -> str:
-    """Return Markdown with its roles written out; what JupyterLab resolves by itself stays."""
+    """Return Markdown with its roles written out, but for the numbers of the page's own equations.
+
+    JupyterLab could number theorems too, but only once their cells have been seen: until then it shows a label.
+    """
 
     def words(match: re.Match) -> str:
         role, content = match.groups()
@@ -119,8 +122,8 @@ def in_words(text: str, page: str, book: Book) -> str:
         if role.startswith("py:"):
             return f"`{target.lstrip('~') if role == 'py:mod' else target.rpartition('.')[2]}`"
         place, name = book.targets[target]
-        if place == page and role != "numref":
-            return match[0]
+        if place == page and role == "eq":
+            return match[0]  # JupyterLab numbers equations itself
         return book.link(title or name, place, page)
 
     return _ROLE.sub(words, text)
