@@ -66,8 +66,8 @@ test: lint  ## check the style, run all tests, every notebook and the rendered b
 points: $(STAMP)  ## run the smallest point of every sweep's notebook, some minutes more (CI does)
 	$(BIN)/pytest -n $(WORKERS) $(POINTS)
 
-lab: $(STAMP)  ## open the book's notebooks in JupyterLab
-	$(BIN)/jupyter lab --notebook-dir=book
+lab: $(STAMP)  ## open the chapters in JupyterLab, on a page with their order (OPTIONS="--no-browser" for jupyter lab)
+	$(BIN)/python book/_ext/lab.py $(OPTIONS)
 
 execute: $(STAMP)  ## run the notebooks and refresh their stored outputs (NAMES="haar_projections" for some)
 	$(BIN)/python -m lib.page.notebooks execute $(NAMES)
@@ -78,8 +78,10 @@ seeds: $(STAMP)  ## run the chapters at ten other seeds and store how their clai
 	  $(BIN)/python -m lib.sweep store sweeps/seeds/$$name.yml -o sweep-results/seeds/$$name \
 	    --to data/results/$$name/seeds.parquet || exit 1; done
 
-bench: $(STAMP)  ## run the side-by-side timings
-	$(BIN)/python -m benchmarks
+bench: $(STAMP)  ## run the side-by-side timings anew and store them for the page on performance
+	rm -rf sweep-results/timings
+	$(BIN)/python -m lib.sweep run sweeps/timings.yml --workers 1 -o sweep-results/timings
+	$(BIN)/python -m lib.sweep store sweeps/timings.yml -o sweep-results/timings --to data/results/performance/timings.parquet
 
 # The first release of each Python, and Debian 12's. PyTorch's packages need macOS 14.
 resolve: $(STAMP)  ## check that the pins have ready-made packages for every Python and system

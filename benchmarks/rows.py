@@ -10,7 +10,10 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table; ``bar`` is what was promised, if anything, and ``holds`` whether it was kept."""
+    """One line of the table; ``bar`` is what was promised, if anything, and ``holds`` whether it was kept.
+
+    A time that belongs to a curve names it as ``series``, with the ``size`` at which it was taken.
+    """
 
     section: str
     what: str
@@ -18,6 +21,8 @@ class Row:
     unit: str
     bar: str = ""
     holds: bool | None = None
+    series: str = ""
+    size: float = 0.0
 
     def __str__(self) -> str:
         verdict = {None: "", True: "kept", False: "MISSED"}[self.holds]

@@ -17,6 +17,11 @@ def default_device(device: str = "") -> torch.device:
     ------
     ValueError
         The name, or the variable, names no device of this machine.
+
+    Examples
+    --------
+    >>> str(default_device("cpu"))
+    'cpu'
     """
     if device:
         return usable_device("device", device)

@@ -13,7 +13,7 @@ import pytest
 
 from lib.page import notebooks
 from lib.page.evidence import MIME_TYPE
-from lib.page.notebooks import NotebookFailed, execute, find_notebooks, main
+from lib.page.notebooks import NotebookFailed, execute, find_notebooks, main, tidy
 
 PANEL = f"""import os, time
 from IPython.display import display
@@ -44,6 +44,19 @@ def test_execution_is_stable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert content["cells"][2]["metadata"] == {"tags": ["parameters"]}
     assert content["cells"][1]["outputs"][0]["text"] == ["3\n"] or content["cells"][1]["outputs"][0]["text"] == "3\n"
     assert [p.name for p in tmp_path.iterdir()] == ["ideas.ipynb"]
+
+
+def test_cells_are_folded_without_running(tmp_path: Path) -> None:
+    path = write(tmp_path / "ideas.ipynb", "1 / 0", "2 / 0")
+    content = json.loads(path.read_text())
+    content["cells"][1]["metadata"] = {"tags": ["hide-input"], "editable": True}
+    content["cells"][2]["metadata"] = {"tags": ["define"], "jupyter": {"source_hidden": True}}
+    path.write_text(json.dumps(content))
+    assert tidy(path)
+    assert not tidy(path)
+    _, folded, shown = json.loads(path.read_text())["cells"]
+    assert folded["metadata"] == {"jupyter": {"source_hidden": True}, "tags": ["hide-input"]}
+    assert (shown["metadata"], shown["id"]) == ({"tags": ["define"]}, "cell-003")
 
 
 def test_a_record_of_other_checks_is_replaced() -> None:

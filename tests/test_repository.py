@@ -264,6 +264,12 @@ class TestNotebook:
         assert max(lengths) <= 40
         assert statistics.median(lengths) <= 14
 
+    def test_is_folded_in_jupyterlab_as_in_the_book(self, cells: list[dict]) -> None:
+        """`python -m lib.page.notebooks tidy` does it."""
+        for cell in cells:
+            folded = {"hide-input", "remove-input"}.intersection(cell["metadata"].get("tags", ()))
+            assert cell["metadata"].get("jupyter", {}) == ({"source_hidden": True} if folded else {}), cell["id"]
+
     def test_is_small(self, path: Path) -> None:
         assert path.stat().st_size < 3e6
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
+import nbformat
 import pandas as pd
 import pytest
 import yaml
@@ -61,3 +65,31 @@ def test_the_page_shows_where_a_table_comes_from(tmp_path: Path) -> None:
         assert part in text
     assert "| converted from | a.json |" in text
     assert at_scale("runs/other", tmp_path) == ""
+
+
+@pytest.mark.parametrize(("name", "folder"), [("runs/rates", ROOT), ("sweeps", None)], ids=["here", "elsewhere"])
+def test_papermill_runs_a_notebook_from_any_folder(name: str, folder: Path | None, tmp_path: Path) -> None:
+    program, output = Path(sys.executable).with_name("papermill"), tmp_path / "out.ipynb"
+    command = [program, "--no-progress-bar", ROOT / "book" / f"{name}.ipynb", output]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    subprocess.run(command, cwd=folder or tmp_path, env=environment, check=True, capture_output=True)
+    cells = nbformat.read(output, as_version=4).cells
+    assert all(cell.execution_count for cell in cells if cell.cell_type == "code")
+
+
+def test_a_parameter_that_is_refused_takes_one_line(tmp_path: Path) -> None:
+    program, output = Path(sys.executable).with_name("papermill"), tmp_path / "out.ipynb"
+    command = [
+        program,
+        "--no-progress-bar",
+        ROOT / "book" / "runs" / "timings.ipynb",
+        output,
+        "-p",
+        "benchmark",
+        "none",
+    ]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    assert subprocess.run(command, env=environment, capture_output=True).returncode
+    outputs = [out for cell in nbformat.read(output, as_version=4).cells for out in cell.get("outputs", [])]
+    (error,) = (out for out in outputs if out.output_type == "error")
+    assert [line.partition(" one of ")[0] for line in error.traceback] == ["benchmark must be"]

@@ -15,7 +15,7 @@ class AuthorYearLabels(BaseLabelStyle):
 
     def format_labels(self, sorted_entries: Sequence[Any]) -> Iterator[str]:
         """Yield one label per entry."""
-        plain = [f"{_names(entry)}, {entry.fields.get('year', 'n.d.')}" for entry in sorted_entries]
+        plain = [f"{names_of(entry)}, {entry.fields.get('year', 'n.d.')}" for entry in sorted_entries]
         seen: dict[str, int] = {}
         for label in plain:
             number = seen[label] = seen.get(label, -1) + 1
@@ -29,7 +29,8 @@ class AuthorYearStyle(Style):
     default_label_style = AuthorYearLabels
 
 
-def _names(entry: Any) -> str:
+def names_of(entry: Any) -> str:
+    """Return the last names of the authors, or of the editors."""
     people = entry.persons.get("author") or entry.persons.get("editor") or []
     last = [
         str(" ".join(person.prelast_names + person.last_names)).replace("{", "").replace("}", "") for person in people

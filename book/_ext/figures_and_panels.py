@@ -11,12 +11,14 @@ MIME_TYPE = "application/vnd.symmetry-book.evidence+json"
 CSV = "text/csv"
 
 
-def prepare_notebook(notebook: dict[str, Any], tests: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
+def prepare_notebook(
+    notebook: dict[str, Any], tests: Mapping[str, str], notes: Mapping[str, str] | None = None
+) -> tuple[dict[str, Any], list[str]]:
     """Return the notebook as the book shows it, and messages about figures that cannot be shown well.
 
     A figure and a panel each get a cell of their own, because MyST-NB's figure options hold for a whole cell. A cell
     that defines functions or classes gets an anchor for each, to which the panels link. ``tests`` names the test of
-    every claim.
+    every claim, ``notes`` says what else stands behind it.
     """
     messages: list[str] = []
     anchored: set[str] = set()
@@ -25,7 +27,7 @@ def prepare_notebook(notebook: dict[str, Any], tests: Mapping[str, str]) -> tupl
         if cell["cell_type"] != "code":
             cells.append(cell)
             continue
-        cells += _anchors(cell, number) + _split(cell, number, messages, anchored, tests)
+        cells += _anchors(cell, number) + _split(cell, number, messages, anchored, tests, notes or {})
     return notebook | {"cells": cells}, messages
 
 
@@ -40,7 +42,12 @@ def _anchors(cell: dict[str, Any], number: int) -> list[dict[str, Any]]:
 
 
 def _split(
-    cell: dict[str, Any], number: int, messages: list[str], anchored: set[str], tests: Mapping[str, str]
+    cell: dict[str, Any],
+    number: int,
+    messages: list[str],
+    anchored: set[str],
+    tests: Mapping[str, str],
+    notes: Mapping[str, str],
 ) -> list[dict[str, Any]]:
     cells = [cell | {"outputs": []}]
     fresh = True  # whether the last cell may take another output as it is
@@ -66,7 +73,7 @@ def _split(
         if image is not None:
             _add_figure(cells[-1], output, image, number, messages)
         else:
-            _add_panel(cells, output, anchored, tests)
+            _add_panel(cells, output, anchored, tests, notes)
     return cells
 
 
@@ -104,7 +111,11 @@ def _add_figure(cell: dict[str, Any], output: dict[str, Any], kind: str, number:
 
 
 def _add_panel(
-    cells: list[dict[str, Any]], output: dict[str, Any], anchored: set[str], tests: Mapping[str, str]
+    cells: list[dict[str, Any]],
+    output: dict[str, Any],
+    anchored: set[str],
+    tests: Mapping[str, str],
+    notes: Mapping[str, str],
 ) -> None:
     """Add a panel, with an anchor at a claim's first one, and the links to ledger, function and test below it."""
     record = output["data"][MIME_TYPE]
@@ -114,7 +125,7 @@ def _add_panel(
         html = html.replace("<div ", f"<div id='evidence-{record['id'].lower()}' ", 1)
     cells[-1]["outputs"] = [output | {"data": {"text/html": html, "text/plain": output["data"]["text/plain"]}}]
     links = f"Ledger: {{claim}}`{record['id']}`. Function: {function_link(record['function'])}. "
-    links += f"Test: {{test}}`{tests[record['id']]}`."
+    links += f"Test: {{test}}`{tests[record['id']]}`. {notes.get(record['id'], '')}".rstrip()
     source = f"```{{div}} evidence-links\n{links}\n```\n"
     cells.append(
         {"cell_type": "markdown", "id": f"links-{len(anchored)}-{len(cells)}", "metadata": {}, "source": source}

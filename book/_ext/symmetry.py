@@ -20,6 +20,7 @@ from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 import author_year  # noqa: F401  (registers the bibliography style)
+from evidence_sources import sources
 from external_names import resolve_external
 from figures_and_panels import prepare_notebook
 from ledger_page import claim_markdown, group_by_section, overview_markdown, seeds_markdown
@@ -194,7 +195,8 @@ def read_notebook(app: Sphinx, docname: str, source: list[str]) -> None:
     if path.suffix != ".ipynb":
         return
     tests = {name: claim.test for name, claim in load_claims(Path(app.srcdir) / "claims.yml").items()}
-    notebook, messages = prepare_notebook(json.loads(source[0]), tests)
+    content = json.loads(source[0])
+    notebook, messages = prepare_notebook(content, tests, sources(content, Path(app.srcdir).parent))
     for message in messages:
         logger.warning(message, location=docname, type="symmetry", subtype="figure")
     if docname.startswith("runs/") and (text := at_scale(docname, Path(app.srcdir).parent)):

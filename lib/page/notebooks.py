@@ -1,7 +1,7 @@
 """Execute the book's notebooks and store their outputs, so that the same code gives the same file.
 
 ``python -m lib.page.notebooks execute`` refreshes all chapters and runs, ``python -m lib.page.notebooks execute
-NAME...`` some.
+NAME...`` some; ``tidy`` in place of ``execute`` mends the metadata of cells and runs nothing.
 A notebook is replaced only after all its cells have run without error, without a warning and without naming a path of
 the machine.
 """
@@ -37,6 +37,7 @@ KERNEL_ENVIRONMENT = {
 STRICT = {"SYMMETRY_STRICT": "1"}
 _KERNELSPEC = {"display_name": "Python 3", "language": "python", "name": "python3"}
 _CELL_METADATA = ("tags", "mystnb")
+_FOLDED = {"hide-input", "remove-input", "hide-cell", "remove-cell"}
 
 
 class NotebookFailed(RuntimeError):
@@ -101,13 +102,29 @@ def execute(path: Path, timeout: int = 600) -> bool:
     return True
 
 
+def tidy(path: Path) -> bool:
+    """Give a notebook's cells their ids and metadata, without running it; return whether the file changed."""
+    import nbformat
+
+    stored_text, notebook = _read(path)
+    for number, cell in enumerate(notebook.cells, start=1):
+        _tidy_cell(cell, number)
+    text = nbformat.writes(notebook).rstrip() + "\n"
+    if text == stored_text:
+        return False
+    _replace(path, text)
+    return True
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m lib.page.notebooks", description="The stored outputs of the book.")
     commands = parser.add_subparsers(dest="command", required=True)
     command = commands.add_parser("execute", help="run notebooks and store their outputs")
-    command.add_argument("names", nargs="*", metavar="NAME", help="as haar_projections or runs/norms (default: all)")
     command.add_argument("--timeout", type=int, default=600, metavar="S", help="seconds per cell (default: 600)")
+    without = commands.add_parser("tidy", help="give cells their ids, and fold them in JupyterLab as in the book")
+    for each in (command, without):
+        each.add_argument("names", nargs="*", metavar="NAME", help="as haar_projections or runs/norms (default: all)")
     options = parser.parse_args(arguments)
     try:
         paths = find_notebooks(options.names)
@@ -116,7 +133,8 @@ def main(arguments: list[str] | None = None) -> int:
     failures = 0
     for path in paths:
         try:
-            print(f"{path.name}: {'updated' if execute(path, options.timeout) else 'unchanged'}", flush=True)
+            changed = tidy(path) if options.command == "tidy" else execute(path, options.timeout)
+            print(f"{path.name}: {'updated' if changed else 'unchanged'}", flush=True)
         except NotebookFailed as error:
             failures += 1
             print(f"{path.name}: not stored: {error}", file=sys.stderr, flush=True)
@@ -189,8 +207,9 @@ def _first_line(error: object) -> str:
 
 def _tidy_cell(cell: Any, number: int) -> None:
     cell.id = f"cell-{number:03d}"
-    hidden = {"jupyter": {"source_hidden": True}} if cell.metadata.get("jupyter", {}).get("source_hidden") else {}
-    cell.metadata = {key: cell.metadata[key] for key in _CELL_METADATA if key in cell.metadata} | hidden
+    kept = {key: cell.metadata[key] for key in _CELL_METADATA if key in cell.metadata}
+    folded = _FOLDED.intersection(kept.get("tags", ()))  # in the book by the tag, in JupyterLab by what follows
+    cell.metadata = kept | ({"jupyter": {"source_hidden": True}} if folded else {})
 
 
 def _refuse(path: Path, number: int, outputs: list[Any]) -> None:

@@ -19,6 +19,13 @@ _KINDS = {"int": int, "float": float, "bool": bool, "str": str, "list": list, "d
 _OF_THE_KERNEL = frozenset({"In", "Out", "exit", "quit", "get_ipython", "open"})
 
 
+class BadParameter(ValueError):
+    """A parameter that the notebook refuses; a notebook shows the message alone, without a traceback."""
+
+    def _render_traceback_(self) -> list[str]:  # IPython asks for it
+        return [str(self)]
+
+
 def check_parameters(namespace: Mapping[str, Any], **limits: Limit) -> None:
     """Refuse a parameter that is out of its limits, has another type, or is none of the notebook.
 
@@ -32,7 +39,7 @@ def check_parameters(namespace: Mapping[str, Any], **limits: Limit) -> None:
 
     Raises
     ------
-    ValueError
+    BadParameter
         The first such parameter, what was given and what is allowed.
     TypeError
         The limits and the annotated parameters do not have the same names.
@@ -47,9 +54,12 @@ def check_parameters(namespace: Mapping[str, Any], **limits: Limit) -> None:
     for name, value in namespace.items():
         public = not (name.startswith("_") or name.isupper() or name in _OF_THE_KERNEL)  # CONSTANTS are imported
         if public and name not in kinds and isinstance(value, (int, float, str, list, dict, tuple, types.NoneType)):
-            raise ValueError(unknown("parameter", name, kinds))
+            raise BadParameter(unknown("parameter", name, kinds))
     for name, kind in kinds.items():
-        check_value(name, namespace[name], limits[name], kind)
+        try:
+            check_value(name, namespace[name], limits[name], kind)
+        except ValueError as error:
+            raise BadParameter(str(error)) from None
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:

@@ -104,7 +104,7 @@ def seeds_figure(chapter: str, folder: Path = FOLDER) -> None:
 
     Examples
     --------
-    >>> seeds_figure("groups_and_haar_measure")
+    ``seeds_figure("groups_and_haar_measure")``
     """
     import matplotlib.pyplot as plt  # here, as in figures
 

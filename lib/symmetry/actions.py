@@ -18,7 +18,15 @@ from lib.symmetry.representations import MatrixRepresentation, PermutationRepres
 
 
 def trivial(group: Group, dim: int = 1) -> PermutationRepresentation:
-    """Return the trivial representation ρ(g) = 1 on R^dim."""
+    """Return the trivial representation ρ(g) = 1 on R^dim.
+
+    Examples
+    --------
+    >>> from lib.symmetry.groups import Cyclic
+    >>> trivial(Cyclic(3), 2).matrix(torch.tensor([1])).int()
+    tensor([[1, 0],
+            [0, 1]], dtype=torch.int32)
+    """
     check_int("dim", dim)
 
     def images(g: Tensor) -> Tensor:
@@ -29,7 +37,14 @@ def trivial(group: Group, dim: int = 1) -> PermutationRepresentation:
 
 
 def regular(group: FiniteGroup) -> PermutationRepresentation:
-    """Return the left regular representation on functions on the group: ρ(g) e_h = e_gh."""
+    """Return the left regular representation on functions on the group: ρ(g) e_h = e_gh.
+
+    Examples
+    --------
+    >>> from lib.symmetry.groups import Dihedral
+    >>> regular(Dihedral(4)).dim
+    8
+    """
     if not isinstance(group, FiniteGroup):
         raise TypeError(f"group must be finite for a regular representation, got {group!r}")
     elements = group.elements()
@@ -39,7 +54,16 @@ def regular(group: FiniteGroup) -> PermutationRepresentation:
 
 
 def natural(group: Symmetric) -> PermutationRepresentation:
-    """Return the representation of S_n or A_n on R^n by permuting coordinates (the nodes of a graph)."""
+    """Return the representation of S_n or A_n on R^n by permuting coordinates (the nodes of a graph).
+
+    Examples
+    --------
+    >>> from lib.symmetry.groups import Symmetric
+    >>> natural(Symmetric(3)).matrix(torch.tensor([1, 2, 0])).int()
+    tensor([[0, 0, 1],
+            [1, 0, 0],
+            [0, 1, 0]], dtype=torch.int32)
+    """
     if not isinstance(group, Symmetric):
         raise TypeError(f"group must be Symmetric or Alternating, got {group!r} of type {type(group).__name__}")
     return PermutationRepresentation(group, group.n, lambda g: g, f"R^{group.n}")
@@ -95,7 +119,13 @@ def on_points(
 
 
 def translations(size: int, dimension: int = 2) -> FiniteGroup:
-    """Return the group of cyclic translations Z_size^dimension (dimension 1 or 2)."""
+    """Return the group of cyclic translations Z_size^dimension (dimension 1 or 2).
+
+    Examples
+    --------
+    >>> translations(28).order, translations(28, dimension=1).order
+    (784, 28)
+    """
     check_int("dimension", dimension, minimum=1, maximum=2)
     shift = Cyclic(size)
     return shift if dimension == 1 else DirectProduct(shift, shift)
@@ -110,6 +140,12 @@ def motions(size: int, point_group: FiniteGroup | None = None) -> SemidirectProd
         Side of the torus.
     point_group
         ``Cyclic(4)`` (default) or ``Dihedral(4)``.
+
+    Examples
+    --------
+    >>> from lib.symmetry.groups import Dihedral
+    >>> motions(28, Dihedral(4)).order  # 28 · 28 · 8
+    6272
     """
     H = Cyclic(4) if point_group is None else point_group
     matrices = _point_matrices(H)
@@ -141,6 +177,8 @@ def pixels(group: FiniteGroup, size: int) -> PermutationRepresentation:
 
     Examples
     --------
+    >>> from lib.symmetry.derived import Restriction
+    >>> from lib.symmetry.groups import Cyclic
     >>> half_turns = Restriction(pixels(Cyclic(4), 8), Cyclic(2), lambda h: 2 * h)
     """
     check_int("size", size, maximum=4096)
@@ -170,14 +208,30 @@ def pixels(group: FiniteGroup, size: int) -> PermutationRepresentation:
 
 
 def row_shifts(size: int) -> PermutationRepresentation:
-    """Return Z_size acting on size × size images by cyclic shifts within the rows (1-D translations)."""
+    """Return Z_size acting on size × size images by cyclic shifts within the rows (1-D translations).
+
+    Examples
+    --------
+    >>> image = torch.tensor([[1, 2], [3, 4]]).flatten()
+    >>> row_shifts(2).apply(torch.tensor([1]), image).reshape(2, 2)
+    tensor([[2, 1],
+            [4, 3]])
+    """
     group = Cyclic(check_int("size", size, maximum=4096))
     grid = torch.cartesian_prod(*[torch.arange(size, device="cpu")] * 2)
     return on_points(group, grid, lambda g, x: (x + torch.cat([0 * g, g], -1)) % size, f"R^{size}×{size}")
 
 
 def planar(group: FiniteGroup) -> MatrixRepresentation:
-    """Return C_n or D_n acting on the plane: generator r turns by 2π/n, s reflects the second coordinate."""
+    """Return C_n or D_n acting on the plane: generator r turns by 2π/n, s reflects the second coordinate.
+
+    Examples
+    --------
+    >>> from lib.symmetry.groups import Cyclic
+    >>> planar(Cyclic(4)).matrix(torch.tensor([1])).round().int()  # a quarter turn
+    tensor([[ 0, -1],
+            [ 1,  0]], dtype=torch.int32)
+    """
     if not isinstance(group, (Cyclic, Dihedral)):
         raise TypeError(f"group must be Cyclic or Dihedral, got {group!r} of type {type(group).__name__}")
 

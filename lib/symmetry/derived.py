@@ -22,6 +22,13 @@ class Hom(TensorProduct):
 
     Its vectors are matrices of shape ``(dim W, dim V)``. Its invariants are the equivariant maps
     (Nordenfors, Ohlsson, Flinth 2023, Lemma 1).
+
+    >>> from lib.symmetry.actions import natural
+    >>> from lib.symmetry.groups import Symmetric
+    >>> from lib.symmetry.haar import invariant_dimension
+    >>> V = natural(Symmetric(4))
+    >>> Hom(V, V).shape, invariant_dimension(Hom(V, V))  # a I + b 11ᵀ
+    ((4, 4), 2)
     """
 
     def __init__(self, source: Representation, target: Representation) -> None:
@@ -47,6 +54,15 @@ class Restriction(Representation):
     ------
     ValueError
         ``embed`` returns no elements of the large group, or embed(gh) ≠ embed(g) embed(h).
+
+    Examples
+    --------
+    >>> from lib.symmetry.actions import planar
+    >>> from lib.symmetry.groups import Cyclic
+    >>> half_turns = Restriction(planar(Cyclic(4)), Cyclic(2), lambda h: 2 * h)
+    >>> half_turns.matrix(torch.tensor([1])).round().int()
+    tensor([[-1,  0],
+            [ 0, -1]], dtype=torch.int32)
     """
 
     def __init__(self, base: Representation, subgroup: Group, embed: Callable[[Tensor], Tensor]) -> None:

@@ -20,7 +20,12 @@ LARGEST_ORDER = 2**62  # elements are numbered, and added, in 64 bits
 
 
 class Cyclic(FiniteGroup):
-    """The cyclic group C_n: residues modulo n under addition."""
+    """The cyclic group C_n: residues modulo n under addition.
+
+    >>> G = Cyclic(4)
+    >>> G.order, G.multiply(torch.tensor([3]), torch.tensor([2]))
+    (4, tensor([1]))
+    """
 
     def __init__(self, n: int) -> None:
         self.n = self.order = check_int("n", n, maximum=LARGEST_ORDER)
@@ -51,6 +56,11 @@ class Symmetric(FiniteGroup):
     """The symmetric group S_n: an element is the list of images of 0 … n − 1; products compose right to left.
 
     Elements are numbered by their Lehmer code in the factorial number system, which fits 64 bits for n ≤ 20.
+
+    >>> Symmetric(10).order
+    3628800
+    >>> Symmetric(3).multiply(torch.tensor([1, 0, 2]), torch.tensor([0, 2, 1]))  # the right one first
+    tensor([1, 2, 0])
     """
 
     def __init__(self, n: int) -> None:
@@ -274,7 +284,11 @@ class SemidirectProduct(FiniteGroup):
 
 
 class DirectProduct(SemidirectProduct):
-    """The direct product of two groups: the semidirect product with trivial action."""
+    """The direct product of two groups: the semidirect product with trivial action.
+
+    >>> DirectProduct(Cyclic(2), Symmetric(3)).order
+    12
+    """
 
     def __init__(self, first: FiniteGroup, second: FiniteGroup) -> None:
         super().__init__(
@@ -294,6 +308,11 @@ class Dihedral(SemidirectProduct):
     """The dihedral group D_n of order 2n, symmetries of the regular n-gon: C_n ⋊ C_2 acting by inversion.
 
     An element ``(a, b)`` stands for ``r^a s^b``: first reflect if b = 1, then turn by a steps.
+
+    >>> G = Dihedral(4)
+    >>> r, s = G.generators()
+    >>> G.order, bool((G.multiply(r, s) == G.multiply(s, r)).all())
+    (8, False)
     """
 
     def __init__(self, n: int) -> None:

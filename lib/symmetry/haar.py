@@ -263,6 +263,13 @@ def projection(representation: Representation, route: str = "auto") -> Projectio
         The representation is not unitary (the average is then no orthogonal projection), or ``route`` is unknown.
     TypeError
         The route does not fit the representation.
+
+    Examples
+    --------
+    >>> from lib.symmetry import actions, groups
+    >>> P = projection(actions.natural(groups.Symmetric(3)))
+    >>> P(torch.tensor([1.0, 2.0, 6.0]).double())
+    tensor([3., 3., 3.], dtype=torch.float64)
     """
     check_choice("route", route, ROUTES)
     if not check_instance("representation", representation, Representation).is_unitary:
@@ -301,6 +308,12 @@ def invariant_dimension(representation: Representation, degree: int = 8) -> int:
     ArithmeticError
         The average is not an integer to 1e-6, or changes when ``degree`` grows by one: the character is no character,
         or ``degree`` is too small.
+
+    Examples
+    --------
+    >>> from lib.symmetry import actions, groups
+    >>> invariant_dimension(actions.natural(groups.Symmetric(10)))  # the constant vectors
+    1
     """
     group = check_instance("representation", representation, Representation).group
     values, degree = [], check_int("degree", degree, minimum=0)

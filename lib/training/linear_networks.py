@@ -264,7 +264,13 @@ def _forward(matrices: Sequence[Tensor], first: Tensor) -> list[Tensor]:
 
 
 def fully_connected(inputs: int, depth: int, width: int = 4) -> LinearNetwork:
-    """Return β = W_1ᵀ ⋯ W_{L−1}ᵀ w_L with dense layers of the given width."""
+    """Return β = W_1ᵀ ⋯ W_{L−1}ᵀ w_L with dense layers of the given width.
+
+    >>> net = fully_connected(inputs=3, depth=2)
+    >>> w = torch.ones(sum(net.sizes))
+    >>> net.predictor(w)
+    tensor([4., 4., 4.])
+    """
     widths = [inputs] + [check_int("width", width)] * (check_int("depth", depth) - 1)
     return LinearNetwork("fully connected", inputs, [Dense(a, b) for a, b in pairwise(widths)])
 

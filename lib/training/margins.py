@@ -141,6 +141,13 @@ def max_margin(features: Tensor, labels: Tensor) -> MaxMargin:
         No β separates the points; the exception carries the certificate.
     TypeError, ValueError, ArithmeticError
         As for :func:`separability`; also if no active set meets the optimality conditions.
+
+    Examples
+    --------
+    >>> x, y = torch.tensor([[2.0, 0.0], [0.0, 2.0]]).double(), torch.tensor([1.0, 1.0]).double()
+    >>> found = max_margin(x, y)
+    >>> found.vector, found.margins
+    (tensor([0.5000, 0.5000], dtype=torch.float64), tensor([1., 1.], dtype=torch.float64))
     """
     z = _signed(features, labels)
     found, weights = _decide(z)
@@ -213,7 +220,11 @@ def angle(a: Tensor, b: Tensor) -> Tensor:
 
 
 def one_minus_cosine(a: Tensor, b: Tensor) -> Tensor:
-    """Return 1 − cos of the angle between vectors along the last axis, exact also where it is tiny."""
+    """Return 1 − cos of the angle between vectors along the last axis, exact also where it is tiny.
+
+    >>> one_minus_cosine(torch.tensor([1.0, 0.0]), torch.tensor([1.0, 1e-9])) > 0  # where 1 − cos would be 0
+    tensor(True)
+    """
     return 2 * torch.sin(angle(a, b) / 2).square()
 
 

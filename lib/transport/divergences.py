@@ -58,7 +58,7 @@ def transport(cost: Tensor, a: np.ndarray, b: np.ndarray) -> float:
 
 
 def w1_batch(x: Tensor, y: Tensor, action: Isometries) -> Tensor:
-    """Return :func:`w1` for independent replicates of two samples of one size.
+    """Return :func:`w1` for independent replicates of two samples of one size, shape ``(replicates,)``.
 
     With equal masses some best plan is a permutation, so each replicate is an assignment problem (SciPy; costs are
     computed where the samples are, assignments on the CPU). Quotients of dimension one need no solver at all: on a line
@@ -72,10 +72,12 @@ def w1_batch(x: Tensor, y: Tensor, action: Isometries) -> Tensor:
     action
         The group.
 
-    Returns
-    -------
-    Tensor
-        Shape ``(replicates,)``.
+    Examples
+    --------
+    >>> from lib.transport.quotient import no_group, turns
+    >>> x, y = torch.tensor([[[1.0, 0.0]]]).double(), torch.tensor([[[0.0, 1.0]]]).double()
+    >>> w1_batch(x, y, no_group(2)), w1_batch(x, y, turns(4)).round(decimals=6)
+    (tensor([1.4142], dtype=torch.float64), tensor([0.], dtype=torch.float64))
     """
     from scipy.optimize import linear_sum_assignment
 

@@ -73,6 +73,13 @@ def mmd_squared(x: Tensor, y: Tensor, action: Isometries, bandwidth: float) -> T
     ------
     TypeError, ValueError
         As :func:`orbit_kernel`; different numbers of replicates.
+
+    Examples
+    --------
+    >>> from lib.transport.quotient import turns
+    >>> x = torch.randn(2, 50, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    >>> mmd_squared(x, -x, turns(2), 1.0).abs() < 1e-12  # half turns do not see a half turn
+    tensor([True, True])
     """
     s = check_bandwidth(bandwidth)
     check_action(action).check_points("x", x)

@@ -59,6 +59,12 @@ def paired_interval(a: Tensor, b: Tensor) -> Interval:
     ------
     ValueError
         Shapes that differ, or fewer than two seeds.
+
+    Examples
+    --------
+    >>> found = paired_interval(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([0.5, 1.5, 2.6]))
+    >>> round(found.value, 3), round(found.low, 3), round(found.high, 3)
+    (0.467, 0.323, 0.61)
     """
     _check_pair(a, b)
     low, high = ttest_rel(*(t.detach().cpu().double().numpy() for t in (a, b))).confidence_interval(0.95)

@@ -135,7 +135,11 @@ def check_action(action: Any, finite: bool = False) -> Isometries:
 
 
 def no_group(dim: int, periodic: bool = False) -> Isometries:
-    """Return the group of one element on R^dim, or on the flat torus."""
+    """Return the group of one element on R^dim, or on the flat torus.
+
+    >>> quotient_cost(torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0]]), no_group(2))
+    tensor([[1.4142]])
+    """
     check_int("dim", dim)
     if periodic:
         return lattice(1, dim)
@@ -144,7 +148,11 @@ def no_group(dim: int, periodic: bool = False) -> Isometries:
 
 
 def lattice(k: int, dim: int) -> Isometries:
-    """Return the k^dim translations of the flat torus by multiples of 1/k; the quotient is a torus of side 1/k."""
+    """Return the k^dim translations of the flat torus by multiples of 1/k; the quotient is a torus of side 1/k.
+
+    >>> quotient_cost(torch.tensor([[0.25]]), torch.tensor([[0.75]]), lattice(2, 1))  # half of the circle apart
+    tensor([[0.]])
+    """
     check_int("k", k)
     check_int("dim", dim)
 
@@ -163,6 +171,10 @@ def turns(order: int) -> Isometries:
 
     The nearest image is the one whose angle differs least, so the cost does not depend on the order:
     ``(r − ρ)² + 4rρ sin²(δ/2)`` with δ the difference of angles, reduced to ``|δ| ≤ π/order``.
+
+    >>> x, y = torch.tensor([[1.0, 0.0]]).double(), torch.tensor([[0.0, 1.0]]).double()
+    >>> quotient_cost(x, y, turns(4)).round(decimals=6)  # a quarter turn apart
+    tensor([[0.]], dtype=torch.float64)
     """
     check_int("order", order)
     step = 2 * math.pi / order
@@ -198,6 +210,14 @@ def linear(representation: Representation) -> Isometries:
         ``representation`` is none, complex, or of an infinite group.
     ValueError
         It does not act by isometries; the message says by how much ρ(g)ᵀρ(g) misses the identity.
+
+    Examples
+    --------
+    >>> from lib.symmetry.actions import natural
+    >>> from lib.symmetry.groups import Symmetric
+    >>> x, y = torch.tensor([[1.0, 2.0, 3.0]]).double(), torch.tensor([[3.0, 1.0, 2.0]]).double()
+    >>> quotient_cost(x, y, linear(natural(Symmetric(3))))
+    tensor([[0.]], dtype=torch.float64)
     """
     if not isinstance(representation, Representation) or not isinstance(representation.group, FiniteGroup):
         raise TypeError(f"representation must be a Representation of a finite group, got {representation!r}")

@@ -1,0 +1,288 @@
+"""Open JupyterLab on copies of the chapters in which citations and references are words and links.
+
+JupyterLab shows theorems, exercises and admonitions (by jupyterlab-myst), but knows neither the bibliography nor any
+other page: it leaves keys and labels in the text. ``make lab`` therefore writes copies into ``reading/``, with a start
+page in the order of the contents, and trusts them, so that their films can be played. A copy that a reader has changed
+is kept. What follows is for the copies only; the book itself is made from the notebooks as they are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from posixpath import dirname, join, normpath, relpath
+from typing import Any
+
+import yaml
+from pybtex.database import Entry, parse_file
+from pybtex.richtext import Text
+
+from author_year import names_of
+from lib import ROOT
+from lib.page.claims import Claim, load_claims
+
+_ROLE = re.compile(r"\{(cite|cite:t|claim|doc|eq|numref|prf:ref|py:func|py:mod|ref|term)\}`([^`]+)`")
+_LABELLED = re.compile(
+    r"^(?:`{3,}|:{3,})\{(?:prf:)?(\w+)\}[ ]*([^\n]*)\n(?::(?!label)[^\n]*\n)*:label: (\S+)|^\$\$ \(([\w-]+)\)",
+    re.MULTILINE,
+)
+_SOLUTION_END = re.compile(r":::\{solution-end\}\n:::\s*")
+_SOLUTION = re.compile(r":::\{solution-start\} \S+\n(?::\w+:[^\n]*\n)*:::\s*")
+_READABLE = ("glossary", "notation")  # pages of text that JupyterLab can show
+# JupyterLab asks whether it may fetch news, and opens Markdown as source.
+_SETTINGS = {
+    "@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False},
+    "@jupyterlab/docmanager-extension:plugin": {"defaultViewers": {"markdown": "Markdown Preview"}},
+}
+_START = """# {title}
+
+Copies of the chapters for reading and trying out: change a number in the cell with the parameters, run all cells (*Run*
+and *Run All Cells*), break a claim. `make lab` renews the copies you left as they were and keeps the others; delete
+one to get it back as it was. To change the book itself, edit the notebooks in `book/`.
+"""
+
+
+@dataclass
+class Book:
+    """What the roles of the chapters can refer to."""
+
+    titles: dict[str, str]  # of every page
+    claims: dict[str, Claim]
+    entries: Mapping[str, Entry]
+    targets: dict[str, tuple[str, str]] = field(default_factory=dict)  # label → page, words
+
+    @cached_property
+    def copied(self) -> dict[str, str]:
+        """The files in the copies' folder by the names of their pages."""
+        notebooks = {name: f"{name}.ipynb" for name in self.titles if (ROOT / "book" / f"{name}.ipynb").is_file()}
+        return notebooks | {name: f"{name}.md" for name in _READABLE}
+
+    def link(self, words: str, page: str, source: str, hover: str = "") -> str:
+        """Return a link from one page to another; only the words, where the other is not among the copies."""
+        if page not in self.copied or page == source:
+            return words
+        hover = hover.replace('"', "'").replace("\\", "")
+        return f"[{words}]({relpath(self.copied[page], dirname(source) or '.')}" + (f' "{hover}")' if hover else ")")
+
+
+def read_book(book: Path) -> Book:
+    """Return the titles, claims, literature and labels of a book."""
+    names = list(contents(book))
+    texts = {name: list(_cells(book, name)) for name in names}
+    titles = {name: next(iter(re.findall(r"^# (.+)$", "\n".join(t), re.MULTILINE)), name) for name, t in texts.items()}
+    found = Book(titles, load_claims(book / "claims.yml"), parse_file(book / "references.bib").entries)
+    for name, parts in texts.items():
+        for kind, title, label, equation in _LABELLED.findall("\n\n".join(parts)):
+            words = (
+                f"{kind.capitalize()} “{title.strip()}”"
+                if title.strip()
+                else f"{kind.capitalize()} of “{titles[name]}”"
+            )
+            found.targets[label or equation] = (name, words if label else f"an equation of “{titles[name]}”")
+        for label, kind, caption in _captions(book, name):
+            found.targets[label] = (name, f"{kind} “{_beginning(caption)}”")
+    return found
+
+
+def contents(book: Path) -> Iterator[str]:
+    """Yield the names of all pages in the order of the contents."""
+    toc = yaml.safe_load((book / "_toc.yml").read_text(encoding="utf-8"))
+    yield toc["root"]
+    for chapter in (chapter for part in toc["parts"] for chapter in part["chapters"]):
+        yield from (page["file"] for page in (chapter, *chapter.get("sections", [])))
+
+
+def in_words(text: str, page: str, book: Book) -> str:
+    """Return Markdown with its roles written out, but for the numbers of the page's own equations.
+
+    JupyterLab could number theorems too, but only once their cells have been seen: until then it shows a label.
+    """
+
+    def words(match: re.Match) -> str:
+        role, content = match.groups()
+        title, _, target = content.rstrip(">").rpartition("<")
+        title = title.strip()
+        if role.startswith("cite"):
+            cited = [_citation(book.entries[key.strip()], role == "cite:t") for key in content.split(",")]
+            return ", ".join(cited) if role == "cite:t" else f"({'; '.join(cited)})"
+        if role == "claim":
+            return book.link(target, book.claims[target].chapter, page, book.claims[target].title)
+        if role == "doc":
+            name = normpath(join(dirname(page), target)).lstrip("/")
+            return book.link(title or book.titles[name], name, page)
+        if role == "term":
+            return book.link(title or target, "glossary", page)
+        if role.startswith("py:"):
+            return f"`{target.lstrip('~') if role == 'py:mod' else target.rpartition('.')[2]}`"
+        place, name = book.targets[target]
+        if place == page and role == "eq":
+            return match[0]  # JupyterLab numbers equations itself
+        return book.link(title or name, place, page)
+
+    return _ROLE.sub(words, text)
+
+
+def copy_of(notebook: dict[str, Any], page: str, book: Book) -> dict[str, Any]:
+    """Return a notebook with its text in words and its solutions folded."""
+    cells, in_solution = [], False
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "markdown":
+            text, in_solution = _fold_solutions("".join(cell["source"]), in_solution)
+            if text.strip():
+                cells.append(cell | {"source": in_words(text, page, book)})
+            continue
+        cell = cell | {"outputs": [_caption_in_words(output, page, book) for output in cell["outputs"]]}
+        if in_solution:
+            hidden = {"source_hidden": True, "outputs_hidden": True}
+            cell = cell | {"metadata": cell["metadata"] | {"jupyter": hidden}}
+        cells.append(cell)
+    return notebook | {"cells": cells}
+
+
+def write_copies(book: Path, folder: Path) -> list[str]:
+    """Write start page and copies, trust the notebooks, and return the files that a reader has changed: they stay."""
+    content, kept = read_book(book), []
+    known = folder / ".copies.json"
+    digests = json.loads(known.read_text(encoding="utf-8")) if known.is_file() else {}
+    files = {content.copied[name]: _copied_text(book, name, content) for name in content.copied}
+    for name, text in ({"start.md": start_page(book, content)} | files).items():
+        path = folder / name
+        if path.is_file() and _digest(path.read_text(encoding="utf-8")) != digests.get(name):
+            kept.append(name)
+            continue
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        digests[name] = _digest(text)
+        trust(path)
+    known.write_text(json.dumps(digests, indent=1) + "\n", encoding="utf-8")
+    return kept
+
+
+def start_page(book: Path, content: Book) -> str:
+    """Return the page with which JupyterLab opens: all notebooks in the order of the contents."""
+    toc = yaml.safe_load((book / "_toc.yml").read_text(encoding="utf-8"))
+    lines = [_START.format(title=content.titles[toc["root"]])]
+    for part in toc["parts"]:
+        pages = [page["file"] for chapter in part["chapters"] for page in (chapter, *chapter.get("sections", []))]
+        if pages := [page for page in pages if page in content.copied]:
+            lines += [f"## {part['caption']}", "", *(_line(page, content) for page in pages), ""]
+    return "\n".join(lines)
+
+
+def trust(path: Path) -> None:
+    """Sign a notebook, so that JupyterLab runs the scripts of its stored outputs."""
+    import nbformat
+    from nbformat.sign import NotebookNotary
+
+    if path.suffix == ".ipynb":
+        NotebookNotary().sign(nbformat.v4.reads(path.read_text(encoding="utf-8")))
+
+
+def prepare(book: Path, folder: Path) -> list[str]:
+    """Write copies and settings, trust the notebooks themselves too, and return the command that starts JupyterLab."""
+    for name in write_copies(book, folder):
+        print(f"{folder.name}/{name} is kept as you changed it (delete it for a fresh copy)", flush=True)
+    for path in (*book.glob("*.ipynb"), *book.glob("runs/*.ipynb")):
+        trust(path)
+    settings = folder / ".settings"
+    settings.mkdir(exist_ok=True)
+    (settings / "overrides.json").write_text(json.dumps(_SETTINGS, indent=1) + "\n")
+    command = [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={folder.parent}"]
+    return [*command, f"--LabApp.default_url=/lab/tree/{folder.name}/start.md", f"--LabApp.app_settings_dir={settings}"]
+
+
+def _cells(book: Path, name: str) -> Iterator[str]:
+    path = book / f"{name}.ipynb"
+    if not path.is_file():
+        yield (book / f"{name}.md").read_text(encoding="utf-8")
+        return
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        if cell["cell_type"] == "markdown":
+            yield "".join(cell["source"])
+
+
+def _captions(book: Path, name: str) -> Iterator[tuple[str, str, str]]:
+    """Yield label, kind and caption of every figure and table of a notebook."""
+    path = book / f"{name}.ipynb"
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"] if path.is_file() else []
+    for output in (output for cell in cells for output in cell.get("outputs", [])):
+        for texts in output.get("metadata", {}).values():
+            if isinstance(texts, dict) and {"label", "caption"} <= texts.keys():
+                yield texts["label"], "Table" if texts.get("role") == "table" else "Figure", texts["caption"]
+
+
+def _beginning(caption: str) -> str:
+    """Return the first words of a caption, by which a reader finds it; no formula is cut."""
+    words = re.split(r"[.:;,] ", caption.rstrip("."))
+    start = words[0]
+    return start if start.count("$") % 2 == 0 else caption.partition(". ")[0]
+
+
+def _citation(entry: Entry, in_sentence: bool) -> str:
+    """Return authors and year, as a link to the source, where the entry says where it is, with its title."""
+    year = entry.fields.get("year", "n.d.")
+    words = f"{names_of(entry)} ({year})" if in_sentence else f"{names_of(entry)}, {year}"
+    address = entry.fields.get("url", "")
+    if "doi" in entry.fields:
+        address = f"https://doi.org/{entry.fields['doi']}"
+    elif "eprint" in entry.fields:
+        address = f"https://arxiv.org/abs/{entry.fields['eprint']}"
+    title = str(Text.from_latex(entry.fields["title"])).replace('"', "'")
+    return f'[{words}]({address} "{title}")' if address else words
+
+
+def _fold_solutions(text: str, inside: bool) -> tuple[str, bool]:
+    """Return a cell's text with solutions as boxes that unfold, and whether one is still open after it."""
+    before, end, after = text, "", ""
+    if inside:
+        before, end, after = _split(_SOLUTION_END, text)
+        before = f"::::::{{dropdown}} Solution, continued\n{before.strip()}\n::::::\n\n" if before.strip() else ""
+        if not end:
+            return before, True
+    rest, start, solution = _split(_SOLUTION, after if inside else before)
+    if not start:
+        return (before if inside else "") + rest, False
+    folded, open_after = _fold_solutions(solution, True)
+    folded = folded.replace("Solution, continued", "Solution", 1)
+    return (before if inside else "") + rest + folded, open_after
+
+
+def _caption_in_words(output: dict[str, Any], page: str, book: Book) -> dict[str, Any]:
+    if output.get("metadata", {}).get("symmetry", {}).get("role") != "caption":
+        return output
+    text = in_words("".join(output["data"]["text/markdown"]), page, book)
+    return output | {"data": output["data"] | {"text/markdown": text}}
+
+
+def _split(pattern: re.Pattern, text: str) -> tuple[str, str, str]:
+    match = pattern.search(text)
+    return (text[: match.start()], match[0], text[match.end() :]) if match else (text, "", "")
+
+
+def _copied_text(book: Path, name: str, content: Book) -> str:
+    path = book / content.copied[name]
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".md":
+        return in_words(text, name, content)
+    return json.dumps(copy_of(json.loads(text), name, content), indent=1, ensure_ascii=False) + "\n"
+
+
+def _line(page: str, content: Book) -> str:
+    claims = [claim.id for claim in content.claims.values() if claim.chapter == page]
+    shown = f" – {', '.join(claims)}" if claims else ""
+    return f"- [{content.titles[page]}]({content.copied[page]}){shown}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+if __name__ == "__main__":
+    os.execv(sys.executable, prepare(ROOT / "book", ROOT / "reading") + sys.argv[1:])
