@@ -248,7 +248,6 @@ def set_repository(app: Sphinx, config: Config) -> None:
         "use_edit_page_button": True,
         "launch_buttons": {
             "binderhub_url": "https://mybinder.org",
-            "colab_url": "https://colab.research.google.com",
             "notebook_interface": "jupyterlab",
         },
     }
