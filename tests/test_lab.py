@@ -18,7 +18,7 @@ from nbformat.sign import NotebookNotary
 from playwright.sync_api import Browser, Page
 
 import lab
-from tests.browser import ROOT, chromium, toc_pages, visit
+from tests.browser import ROOT, need_chromium, toc_pages, visit
 
 BOOK = ROOT / "book"
 FARTHER = """cell => {
@@ -158,7 +158,7 @@ def test_what_a_reader_changed_stays(tmp_path: Path, monkeypatch: pytest.MonkeyP
 @pytest.fixture
 def jupyterlab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The address of a JupyterLab that `make lab` would start, on its own copies."""
-    chromium()
+    need_chromium()
     for name in ("CONFIG", "DATA", "RUNTIME"):
         monkeypatch.setenv(f"JUPYTER_{name}_DIR", str(tmp_path / name.lower()))
     command = lab.prepare(BOOK, tmp_path / "reading")
