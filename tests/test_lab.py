@@ -144,7 +144,8 @@ def test_what_a_reader_changed_stays(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(lab, "ROOT", tmp_path)
     assert lab.write_copies(book, folder) == lab.write_copies(book, folder) == []
     trusted = nbformat.read(folder / "ideas.ipynb", as_version=4)
-    assert NotebookNotary().check_signature(trusted)
+    with NotebookNotary() as notary:
+        assert notary.check_signature(trusted)
     changed = (folder / "ideas.ipynb").read_text().replace("Ideas", "My ideas")
     (folder / "ideas.ipynb").write_text(changed)
     assert lab.write_copies(book, folder) == ["ideas.ipynb"]

@@ -182,7 +182,8 @@ def trust(path: Path) -> None:
     from nbformat.sign import NotebookNotary
 
     if path.suffix == ".ipynb":
-        NotebookNotary().sign(nbformat.v4.reads(path.read_text(encoding="utf-8")))
+        with NotebookNotary() as notary:
+            notary.sign(nbformat.v4.reads(path.read_text(encoding="utf-8")))
 
 
 def prepare(book: Path, folder: Path) -> list[str]:
