@@ -244,6 +244,7 @@ def test_rounding_never_changes_a_verdict(tmp_path: Path) -> None:
         ("bound: 15", "bound: .nan", "'count': field 'bound'"),
         ('"=="', '"~"', "'count': field 'relation'"),
         (', label: "dimension"', "", "'count' must have the fields"),
+        ('label: "dimension"', 'label: "dimension of $E"', "'count': field 'label' must have its formulas between"),
         ("chapter: ideas\n", "chapter: ideas\n    notes: x\n", "T1: unknown field 'notes'"),
         ("finished_chapters: [ideas]", "", "finished_chapters"),
     ],

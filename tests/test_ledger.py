@@ -40,7 +40,7 @@ claims:
     beyond_sources: true
     chapter: ideas
     test: tests/test_ledger.py::test_states
-    checks: {small: {relation: "<=", bound: 1.0e-6, label: "size |x|"}}
+    checks: {small: {relation: "<=", bound: 1.0e-6, label: "size |x| of $x_1$"}}
   - {id: T2, source: s, title: Another, statement: u, evidence: e, chapter: later, test: 'tests/t.py::y', checks: {}}
 """
 CONFIGURATION = """
@@ -228,7 +228,7 @@ def test_markdown(tmp_path: Path) -> None:
         "**T1** A toy · **settled** ★",
         "small $x$ is small",
         "{doc}`ideas`",
-        r"size \|x\|",
+        r"size \|x\| of $x_1$",
         "≤ 1e-06",
         "0.5",
     ):

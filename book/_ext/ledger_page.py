@@ -43,7 +43,7 @@ def claim_markdown(row: Row, documents: Collection[str], dates: BoundDates | Non
     lines += [f"*Source:* {claim.source}. *Chapter:* {where}.", ""]
     lines += ["<details><summary>Evidence and numbers</summary>", "", f"*Evidence:* {claim.evidence}", ""]
     if claim.checks and not row.records:
-        bounds = [f"{escape(c.label)} {SIGNS[c.relation]} {c.bound:g}" for c in claim.checks.values()]
+        bounds = [f"{label_markdown(c.label)} {SIGNS[c.relation]} {c.bound:g}" for c in claim.checks.values()]
         lines.append(f"*Bounds:* {'; '.join(bounds)}.")
     for record in row.records:
         lines += ["", *_table(row, record), "", _provenance(record, claim), ""]
@@ -111,7 +111,7 @@ def seeds_markdown(rows: Sequence[Row], tables: Sequence[SeedTable], documents: 
         _line(
             (
                 f"{{claim}}`{r.claim.id}`",
-                escape(c.label),
+                label_markdown(c.label),
                 f"{r.others.worst[c.name]:.3g}",
                 f"{SIGNS[c.relation]} {c.bound:g}",
                 escape(c.tight),
@@ -134,12 +134,19 @@ def escape(text: str) -> str:
     return re.sub(r"([\\`*_{}\[\]<>$|#~])", r"\\\1", text)
 
 
+def label_markdown(label: str) -> str:
+    """Return a check's label with its formulas, which stand between dollars, and the rest as in :func:`escape`."""
+    parts = label.split("$")
+    parts[::2] = map(escape, parts[::2])
+    return "$".join(parts)
+
+
 def _table(row: Row, record: Record) -> list[str]:
     content = record.content
     lines = [_line(_HEADER), _line(["---"] * len(_HEADER))]
     for name, measured in content["measured"].items():
         check = row.claim.checks.get(name)
-        label = escape(check.label if check else name)
+        label = label_markdown(check.label) if check else escape(name)
         numbers = [measured[key] for key in ("worst", "median", "spread", "count")]
         bound = f"{SIGNS[content['relation'][name]]} {content['bound'][name]:g}"
         lines.append(_line((label, *numbers, bound, content["control"][name]["worst"])))

@@ -32,6 +32,7 @@ _TEST_ID = re.compile(r"tests/[\w/]+\.py::\w+(::\w+)*(\[.*\])?")
 class Check:
     """One comparison of a claim: a number, a relation and a bound.
 
+    ``label`` says what the number is; a formula in it stands between dollars.
     ``tight`` says why the number cannot keep half of the bound free, where it does not.
     """
 
@@ -153,4 +154,7 @@ def _parse_check(claim: str, name: Any, row: Any) -> Check:
         raise ValueError(f"{where}: field 'bound' must be a number, got {row['bound']!r}") from None
     if not math.isfinite(bound) or isinstance(row["bound"], bool):
         raise ValueError(f"{where}: field 'bound' must be a finite number, got {row['bound']!r}")
-    return Check(str(name), row["relation"], bound, str(row["label"]), str(row.get("tight", "")))
+    label = str(row["label"])
+    if label.count("$") % 2:
+        raise ValueError(f"{where}: field 'label' must have its formulas between dollars, got an odd number: {label!r}")
+    return Check(str(name), row["relation"], bound, label, str(row.get("tight", "")))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from html import escape
 from typing import Any
@@ -45,6 +46,17 @@ def panel_html(claim: Claim, content: Mapping[str, Any]) -> str:
         f"<div class='evidence-foot' style='font-size:.85em'>{escape(facts(content))}"
         f"<span class='evidence-where'>; {escape(content['function'])}; {escape(claim.test)}</span></div></div>"
     )
+
+
+def label_html(label: str) -> str:
+    """Return a check's label as HTML, what stands between dollars as a formula that MathJax typesets.
+
+    >>> label_html("largest entry of $A - B$, R & C")
+    'largest entry of <span class="math notranslate nohighlight">\\\\(A - B\\\\)</span>, R &amp; C'
+    """
+    parts = escape(label).split("$")
+    parts[1::2] = [f'<span class="math notranslate nohighlight">\\({part}\\)</span>' for part in parts[1::2]]
+    return "".join(parts)
 
 
 def facts(content: Mapping[str, Any]) -> str:
@@ -100,5 +112,5 @@ def round_number(value: float, verdict: Callable[[float], bool] = bool) -> float
 def _html_row(check: Check, content: Mapping[str, Any]) -> str:
     measured, control = (float(content[side][check.name]["worst"]) for side in ("measured", "control"))
     bound = f"{SIGNS[check.relation]} {check.bound:g}"
-    cells = (escape(check.label), f"{measured:.3g}", bound, f"{control:.3g}")
+    cells = (label_html(check.label), f"{measured:.3g}", bound, f"{control:.3g}")
     return "<tr>" + "".join(f"<td style='{_CELL}'>{cell}</td>" for cell in cells) + "</tr>"
