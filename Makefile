@@ -63,8 +63,8 @@ test: lint  ## check the style, run all tests, every notebook and the rendered b
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile --durations 25 --durations-min 5 --ignore $(POINTS) \
 	  --nbval --nbval-current-env --nbval-cell-timeout 300 tests book
 
-points: $(STAMP)  ## run the smallest point of every sweep's notebook, some minutes more (CI does)
-	$(BIN)/pytest -n $(WORKERS) $(POINTS)
+points: $(STAMP)  ## run the smallest point of every sweep's notebook, some minutes more (ONLY=runs, as in CI: no chapters)
+	$(BIN)/pytest -n $(WORKERS) $(POINTS) -k "$(ONLY)"
 
 lab: $(STAMP)  ## open the chapters in JupyterLab, on a page with their order (OPTIONS="--no-browser" for jupyter lab)
 	$(BIN)/python book/_ext/lab.py $(OPTIONS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterable, Mapping
 from html import escape
 from typing import Any
@@ -49,10 +48,10 @@ def panel_html(claim: Claim, content: Mapping[str, Any]) -> str:
 
 
 def label_html(label: str) -> str:
-    """Return a check's label as HTML, what stands between dollars as a formula that MathJax typesets.
+    r"""Return a check's label as HTML, what stands between dollars as a formula that MathJax typesets.
 
-    >>> label_html("largest entry of $A - B$, R & C")
-    'largest entry of <span class="math notranslate nohighlight">\\\\(A - B\\\\)</span>, R &amp; C'
+    >>> print(label_html("largest entry of $A - B$, R & C"))
+    largest entry of <span class="math notranslate nohighlight">\(A - B\)</span>, R &amp; C
     """
     parts = escape(label).split("$")
     parts[1::2] = [f'<span class="math notranslate nohighlight">\\({part}\\)</span>' for part in parts[1::2]]
