@@ -72,6 +72,6 @@ def test_the_day_of_a_bound_is_that_of_its_last_change(monkeypatch: pytest.Monke
     monkeypatch.setattr(evidence_sources, "_dates", lambda register: dates)
     cell = {"cell_type": "code", "source": 'settle("H1", a=(1, 2), of=print)'}
     note = sources({"cells": [cell]}, ROOT)["H1"]
-    assert note == "Scale: the page's own, computed above. Bound: unchanged since 2026-03-01 (`def`)."
+    assert note == "Scale: the page's own, computed above. Bound: unchanged since 2026-03-01 ({commit}`def`)."
     monkeypatch.setattr(evidence_sources, "_dates", lambda register: {})  # no history, as in an archive
     assert sources({"cells": [cell]}, Path(ROOT))["H1"] == "Scale: the page's own, computed above."

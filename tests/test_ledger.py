@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -25,7 +26,7 @@ from lib.page.expectations import MIME_TYPE as EXPECTATION
 from lib.page.expectations import expectation_html
 from lib.page.ledger import bound_dates, collect, count_line, expectation_problems, problems, read_records
 from lib.page.seed_tables import OtherSeeds, read_seed_tables
-from symmetry import link_back
+from symmetry import CommitLink, link_back
 
 ROOT = Path(__file__).parent.parent
 REGISTER = """
@@ -189,7 +190,7 @@ def test_since_when_a_bound_stands(tmp_path: Path) -> None:
     assert date == "2026-01-03"
     row = rows(tmp_path, evidence_output(tmp_path))[0]
     card = claim_markdown(row, (), bound_dates(tmp_path / "claims.yml"))
-    assert f"*Bound unchanged since* 2026-01-03 (commit `{commit}`)." in card
+    assert f"*Bound unchanged since* 2026-01-03 (commit {{commit}}`{commit}`)." in card
     register(tmp_path, REGISTER.replace("1.0e-6", "2.0e-6"))  # changed and not committed yet
     assert bound_dates(tmp_path / "claims.yml") == {}
 
@@ -270,6 +271,17 @@ def test_tables_are_numbered_and_definitions_have_anchors(tmp_path: Path) -> Non
     assert "evidence-t1" in cells[3]["outputs"][0]["data"]["text/html"]
     assert [c["cell_type"] for c in cells] == ["markdown", "code", "markdown", "code", "markdown", "markdown"]
     assert function_link("#gain", "ideas") == "{definition}`gain ideas`"
+
+
+@pytest.mark.parametrize("home", [None, "https://github.com/a/b"])
+def test_commits_lead_to_where_they_can_be_read(home: str | None) -> None:
+    config = SimpleNamespace(html_theme_options={"repository_url": home} if home else {})
+    settings = SimpleNamespace(env=SimpleNamespace(config=config))
+    role = CommitLink()
+    role.text, role.inliner = "1a2b3c4", SimpleNamespace(document=SimpleNamespace(settings=settings))
+    ((node,), messages) = role.run()
+    assert (node.astext(), messages) == ("1a2b3c4", [])
+    assert node.get("refuri") == (f"{home}/commit/1a2b3c4" if home else None)
 
 
 def build(folder: Path) -> subprocess.CompletedProcess:

@@ -54,7 +54,7 @@ def sources(notebook: Mapping[str, Any], root: Path) -> dict[str, str]:
         links = ", ".join(f"{{doc}}`/{run}`" for run in used)
         scale = f"full, with numbers stored by {links}" if used else "the page's own, computed above"
         since = max((day, commit) for (name, _), (commit, day) in dates.items() if name == claim) if dates else None
-        bound = f" Bound: unchanged since {since[0]} (`{since[1]}`)." if since else ""
+        bound = f" Bound: unchanged since {since[0]} ({{commit}}`{since[1]}`)." if since else ""
         notes[claim] = f"Scale: {scale}.{bound}"
     return notes
 

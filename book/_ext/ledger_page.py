@@ -49,7 +49,7 @@ def claim_markdown(row: Row, documents: Collection[str], dates: BoundDates | Non
         lines += ["", *_table(row, record), "", _provenance(record, claim), ""]
     known = [(dates or {}).get((claim.id, name)) for name in claim.checks]
     if since := sorted({(date, commit) for commit, date in filter(None, known)}):
-        stands = " and ".join(f"{date} (commit `{commit}`)" for date, commit in since)
+        stands = " and ".join(f"{date} (commit {{commit}}`{commit}`)" for date, commit in since)
         lines += ["", f"*{'Bound' if len(claim.checks) == 1 else 'Bounds'} unchanged since* {stands}.", ""]
     if row.others:
         lines += ["", _other_seeds(row), ""]
@@ -155,7 +155,7 @@ def _table(row: Row, record: Record) -> list[str]:
 
 def _provenance(record: Record, claim: Claim) -> str:
     content = record.content
-    parts = [facts(content), *([f"commit `{record.commit}`"] if record.commit else [])]
+    parts = [facts(content), *([f"commit {{commit}}`{record.commit}`"] if record.commit else [])]
     link = f"{{evidence}}`{claim.id} {record.chapter}`"
     return f"{', '.join(parts)}; {link}; {function_link(content['function'], record.chapter)}; {{test}}`{claim.test}`"
 

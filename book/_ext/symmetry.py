@@ -153,6 +153,16 @@ class DefinitionLink(SphinxRole):
         return [link], []
 
 
+class CommitLink(SphinxRole):
+    """``{commit}`1a2b3c4``` names a commit, as a link to it where the checkout's origin is on GitHub."""
+
+    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        """Return the name or the link."""
+        name = nodes.literal("", self.text)
+        home = self.config.html_theme_options.get("repository_url")
+        return [nodes.reference("", "", name, refuri=f"{home}/commit/{self.text}") if home else name], []
+
+
 class Measured(SphinxRole):
     """``{measured}`B8 shared_reduction``` is the stored worst value of a check, as a link to its panel.
 
@@ -272,6 +282,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("ledger", Ledger)
     app.add_role("claim", ClaimLink())
     app.add_role("evidence", ClaimLink())
+    app.add_role("commit", CommitLink())
     app.add_role("measured", Measured())
     app.add_role("definition", DefinitionLink())
     app.connect("config-inited", set_repository)
