@@ -26,10 +26,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from rows import Row, report
 
-from lib.images.datasets import block_graphs, simple_shapes
 from lib.training.augmented_descent import EQUIVARIANT, NOMINAL, Task, augmented, train
 from lib.training.networks import graph_network, mask_network
 from lib.training.sampling_laws import haar
+from lib.training.synthetic import block_graphs, simple_shapes
 
 
 def seconds(work: Callable[[], object]) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import runpy
 import shutil
 import statistics
 import subprocess
@@ -229,6 +230,14 @@ def test_optional_packages_stay_optional() -> None:
     for path in [*(ROOT / "lib").rglob("*.py"), *(ROOT / "tests").glob("*.py")]:
         imported = set(re.findall(r"^\s*(?:import|from) (\w+)", path.read_text(), flags=re.MULTILINE))
         assert not imported & OPTIONAL, path.name
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "benchmarks").glob("bench_*.py")), ids=lambda path: path.stem)
+def test_the_benchmarks_find_what_they_time(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing else runs them but `make bench`: what moves in the package must not leave them behind."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setattr(sys, "path", [str(path.parent), *sys.path])
+    assert callable(runpy.run_path(str(path))["main"])
 
 
 def test_every_chapter_of_the_contents_exists() -> None:
