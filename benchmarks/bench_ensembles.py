@@ -1,23 +1,18 @@
 """Timings of the trainer of lib/training/ensembles.py against a loop over networks, both sides in one run.
 
 ``python benchmarks/bench_ensembles.py`` prints a table; ``--json PATH`` also writes the numbers, ``--quick`` takes
-fewer images and members. The other side is written out here: one network after another, ordinary layers, a DataLoader
-with batches of 32 that turns the images one by one.
+fewer images and members. Times are processor time. The other side is written out here: one network after another,
+ordinary layers, a DataLoader with batches of 32 that turns the images one by one.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import platform
 import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
 from torch import Tensor, nn
@@ -32,9 +27,9 @@ BAR = 6.0
 
 
 def seconds(work: Callable[[], object]) -> float:
-    start = time.perf_counter()
+    start = time.process_time()
     work()
-    return time.perf_counter() - start
+    return time.process_time() - start
 
 
 class TurnedImages(torch.utils.data.Dataset):
@@ -100,59 +95,42 @@ def gradient_difference(network: Network, images: Tensor, labels: Tensor) -> flo
     return worst
 
 
-def _work(job: tuple[str, Network, Tensor, Tensor, int]) -> None:
-    side, network, images, labels, members = job
-    torch.set_num_threads(1)
-    if side == "plain":
-        for _ in range(members):
-            train_plain(network, images, labels)
-    elif side == "ours":
-        block = 8 if network.size > 16 else 32
-        quarters = torch.stack([images.rot90(k, (-2, -1)) for k in range(4)])
-        train_ensemble(network, quarters, labels, members, block=block, epochs=1)
-
-
-def rate(pool: ProcessPoolExecutor, processes: int, job: tuple[str, Network, Tensor, Tensor, int]) -> float:
-    """Return member-epochs per second of all processes together."""
-    spent = seconds(lambda: list(pool.map(_work, [job] * processes)))
-    return processes * job[-1] / spent
-
-
-def ensembles(size: int, count: int, members: tuple[int, int], processes: int) -> list[Row]:
-    """One architecture: both sides on one core, and on as many as asked for."""
+def ensembles(size: int, count: int, members: tuple[int, int]) -> list[Row]:
+    """One architecture, members one after the other and together."""
     generator = torch.Generator().manual_seed(0)
     network = Network(size=size)
     images = torch.rand(count, size, size, generator=generator)
     labels = torch.randint(10, (count,), generator=generator)
     section = f"{count} images of {size} × {size}, plus support, 16 channels, batch 32"
-    few, many = (("plain", network, images, labels, members[0]), ("ours", network, images, labels, members[1]))
-    rows = []
-    for number in sorted({1, processes}):
-        with ProcessPoolExecutor(number, mp_context=get_context("spawn")) as pool:
-            rate(pool, number, ("none", network, images, labels, 1))  # start the processes
-            plain, ours = rate(pool, number, few), rate(pool, number, many)
-        where = f"{number} process{'es' if number > 1 else ''} of one thread"
-        rows += [
-            Row(section, f"loop over members, DataLoader, {where}", plain, "epochs/s"),
-            Row(section, f"members as groups, convolution and pooling fused, {where}", ours, "epochs/s"),
-            Row(section, f"ratio, {where}", ours / plain, "×", f"≥ {BAR:g} ×", ours / plain >= BAR),
-        ]
+    quarters = torch.stack([images.rot90(k, (-2, -1)) for k in range(4)])
+    block, (few, many) = 8 if size > 16 else 32, members
+
+    def loop() -> None:
+        for _ in range(few):
+            train_plain(network, images, labels)
+
+    plain = seconds(loop) / few
+    ours = seconds(lambda: train_ensemble(network, quarters, labels, many, block=block, epochs=1)) / many
     gap = gradient_difference(network, images, labels)
-    return [*rows, Row(section, "relative difference of the gradients", gap, "", "≤ 1e-5", gap <= 1e-5)]
+    return [
+        Row(section, "loop over members, DataLoader: one epoch of one member", plain, "s"),
+        Row(section, "members as groups, convolution and pooling fused: the same", ours, "s"),
+        Row(section, "ratio of times", plain / ours, "×", f"≥ {BAR:g} ×", plain / ours >= BAR),
+        Row(section, "relative difference of the gradients", gap, "", "≤ 1e-5", gap <= 1e-5),
+    ]
 
 
 def main() -> int:
     """Run everything; the exit status says whether all bars were kept."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", type=Path, help="also write the numbers to this file")
-    parser.add_argument("--processes", type=int, default=2, help="processes of the second comparison (default 2)")
     parser.add_argument("--quick", action="store_true", help="fewer images and members")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     machine = f"{platform.machine()}, {torch.get_num_threads()} thread(s), torch {torch.__version__}"
     part = 4 if arguments.quick else 1
     sizes = ((8, 1200, (4, 64 // part)), (28, 2000 // part, (2, 8)))
-    rows = (row for size in sizes for row in ensembles(*size, arguments.processes))
+    rows = (row for size in sizes for row in ensembles(*size))
     return report("Ensembles", machine, rows, arguments.json)
 
 
