@@ -190,6 +190,19 @@ def test_one_exchanged_is_no_coset(page: SimpleNamespace) -> None:
     assert (page.one_exchanged(f) != 0).sum(-1).min() >= 3
 
 
+def test_a_coset_is_left_one_element_at_a_time(page: SimpleNamespace) -> None:
+    f = torch.zeros(12, dtype=torch.int64)
+    f[[1, 4, 7, 10]] = 1  # a coset in C12
+    chain = page.exchanged_in_turn(f)
+    assert chain.shape == (4, 12)
+    assert (chain.sum(-1) == 4).all()
+    assert ((chain != f).sum(-1) == 2 * torch.arange(4)).all()
+    _, rank, _ = page.exact(Cyclic(12), chain)
+    assert rank[0] == 3
+    assert (rank[1:] > 3).all()
+    assert page.exchanged_in_turn(f, most=2).shape == (3, 12)
+
+
 @pytest.mark.parametrize("name", NONABELIAN)
 def test_without_weights_the_principle_fails(page: SimpleNamespace, name: str) -> None:
     """A point mass has support 1 and Σ rank f̂(ρ) = Σ d_ρ < |G|."""

@@ -16,7 +16,7 @@ from lib.page.results import stored
 from lib.symmetry.actions import planar
 from lib.symmetry.own_groups import named
 from lib.transport.divergences import w1_batch
-from lib.transport.quotient import lattice, linear, moduli, pairs_in_space, phase, radial, turns
+from lib.transport.quotient import lattice, linear, moduli, pairs_in_space, phase, quotient_cost, radial, turns
 from tests.chapters import load
 from tests.oracles import w1_invariant_program, w1_symmetrised
 
@@ -57,6 +57,17 @@ def test_three_routes(page: SimpleNamespace) -> None:
         assert page.gap_of_shear(0.8, seed) > 1e-2
         missing = page.three_routes(x, y, lambda p: page.images(quarter[:-1], p), torch.cdist)
         assert relative_gap(missing) > 1e-2
+
+
+def test_the_picture_shows_the_transport_of_the_library(page: SimpleNamespace) -> None:
+    x, y = page.samples(20, 6, 6, 2)
+    for name in ("C1", "C5", "D3"):
+        ends, length = page.nearest_partners(x, y, page.matrices(name))
+        action = linear(planar(named(name)))
+        assert length == pytest.approx(float(w1_batch(x[None], y[None], action)))
+        assert length == pytest.approx(float((x - ends).norm(dim=-1).mean()))
+        partners = quotient_cost(ends, y, action).argmin(1)  # each end is an image of its own point
+        assert sorted(partners.tolist()) == list(range(6))
 
 
 def test_distances_on_circles_and_tori(page: SimpleNamespace) -> None:

@@ -191,6 +191,16 @@ def test_descents_do_as_the_signs_say(label: float, swapped: float, outcome: str
     assert set(page.outcomes(page.descents(label, swapped, 30, 77))) == {outcome}
 
 
+def test_all_labels_at_once_do_as_the_signs_say() -> None:
+    """Two of the eight directions lie in E, where nothing leaves it."""
+    labels = torch.tensor([0.5, 1.5, 3.0], dtype=torch.float64)
+    for swapped, returning in ((0.0, 1), (0.5, 2)):
+        ways = page.around(labels, swapped)
+        for k in range(3):
+            ends = page.outcomes(ways[:, k])
+            assert (ends == "returned").all() if k < returning else (ends == "escaped").sum() >= 6
+
+
 def test_escaped_neuron_is_equivariant_for_another_hidden_action() -> None:
     end = page.descents(3.0, 0.5, 10, 77)[-1]
     assert torch.allclose(end[:, 0], -end[:, 1], atol=1e-8)
