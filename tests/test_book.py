@@ -252,6 +252,21 @@ def test_every_module_has_its_api_section(pages: Path) -> None:
     assert [path for path in paths if f'id="module-{".".join(path.parts)}"' not in text] == []
 
 
+def test_the_reference_is_folded_and_opens_where_a_link_leads(site: str, browser: Browser) -> None:
+    name = "lib.training.networks.Network.off"
+    shown = "name => document.getElementById(name).checkVisibility()"
+    with visit(browser, f"{site}/api_training.html") as seen:
+        boxes = seen.page.locator("details.api-more")
+        assert boxes.count() > 50
+        assert seen.page.locator("details.api-more[open]").count() == 0
+        assert seen.page.locator("dl.py > dd > p").first.is_visible()
+        assert not seen.page.evaluate(shown, name)
+        assert seen.page.evaluate("() => document.querySelector('article').scrollHeight") < 35_000
+        seen.page.evaluate("name => { location.hash = name; }", name)
+        seen.page.wait_for_function(shown, arg=name)
+        assert seen.page.locator("details.api-more[open]").count() == 1
+
+
 def test_links_within_the_book_arrive(pages: Path) -> None:
     """Panels, ledger, theorems and API pages refer to each other by anchors: each of them has to exist."""
     texts = {f"{name}.html": (pages / f"{name}.html").read_text() for name in toc_pages()}

@@ -56,3 +56,12 @@ window.addEventListener("beforeprint", () => {
   foldedAgain = [() => folded.forEach(box => { box.open = false; }), () => { root.dataset.theme = theme; }];
 });
 window.addEventListener("afterprint", () => foldedAgain.splice(0).forEach(undo => undo()));
+
+// A link to what is folded opens it, in browsers that do not so by themselves.
+const openTarget = () => {
+  const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  for (let box = target?.closest("details"); box; box = box.parentElement.closest("details")) box.open = true;
+  if (target?.closest("details")) target.scrollIntoView();
+};
+window.addEventListener("hashchange", openTarget);
+document.addEventListener("DOMContentLoaded", openTarget);
