@@ -9,6 +9,7 @@ import runpy
 import shutil
 import statistics
 import subprocess
+import symtable
 import sys
 import tomllib
 import zipfile
@@ -248,6 +249,15 @@ def test_every_chapter_of_the_contents_exists() -> None:
     assert all(re.fullmatch(r"(runs/)?[a-z][a-z0-9_]*", name) for name in names)
 
 
+def names_read(table: symtable.SymbolTable) -> set[str]:
+    """The names of the notebook that a piece of code reads, in functions too."""
+    found = {name.get_name() for name in table.get_symbols() if name.is_referenced()}
+    for inner in table.get_children():
+        free = {name.get_name() for name in inner.get_symbols() if name.is_global()}
+        found |= names_read(inner) & free
+    return found
+
+
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 class TestNotebook:
     """What every stored notebook keeps to."""
@@ -278,6 +288,22 @@ class TestNotebook:
         for cell in cells:
             folded = {"hide-input", "remove-input"}.intersection(cell["metadata"].get("tags", ()))
             assert cell["metadata"].get("jupyter", {}) == ({"source_hidden": True} if folded else {}), cell["id"]
+
+    def test_computes_in_open_cells(self, cells: list[dict]) -> None:
+        """A folded cell that draws checks nothing, and no other cell needs what it computes."""
+        drawn: set[str] = set()
+        for cell in cells:
+            source = "".join(cell["source"])
+            if source.startswith("%"):
+                continue
+            table = symtable.symtable(source, cell["id"], "exec")
+            bound = {name.get_name() for name in table.get_symbols() if name.is_assigned() or name.is_imported()}
+            assert not names_read(table) & (drawn - bound), cell["id"]
+            drawn -= bound
+            draws = {"show", "slider", "movie"} & names_read(table)
+            if draws and "hide-input" in cell["metadata"].get("tags", ()) and not draws & bound:
+                assert not {"expect", "settle"} & names_read(table), cell["id"]
+                drawn |= bound
 
     def test_is_small(self, path: Path) -> None:
         assert path.stat().st_size < 3e6
