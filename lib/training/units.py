@@ -234,7 +234,7 @@ class Layer(Unit):
 
         def pull(r: Tensor) -> Tensor:
             g = self.activation.pull(r.mT.contiguous()[:, :, None], h.view(shape), s.view(shape))
-            return torch.bmm(g.reshape(h.shape), x).view(z.shape)
+            return torch.bmm(x.mT, g.reshape(h.shape).mT).mT.reshape(z.shape)  # rows of g stay whole: faster
 
         return mean, pull
 
