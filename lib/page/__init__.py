@@ -5,6 +5,6 @@
 ``ledger``, ``seed_tables``   all claims on one page, also at other seeds; a figure of these
 ``figures``, ``figure_data``   figures with the numbers behind them, tables
 ``movies``, ``sliders``   films to scrub through, figures with a slider
-``parameters``, ``results``, ``notebooks``   parameter cells, stored numbers, execution
+``parameters``, ``progress``, ``results``, ``notebooks``   parameters, a bar, stored numbers, execution
 ``editions``, ``printing``   the built book as a zip and as a PDF
 """
