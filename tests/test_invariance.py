@@ -40,11 +40,20 @@ def test_exact_at_its_level(representation: Representation) -> None:
         assert outside_interval(int((p <= level).sum()), 400, level, 0.999) == 0
 
 
+def test_keeps_its_level_in_samples_of_five_points() -> None:
+    """The width of the kernel must not know how the points lie: with the median of ``d(x_i, x_j)`` this is 0.184."""
+    angle = 2 * math.pi * torch.rand(20_000, 5, 1, generator=gen(3), dtype=torch.float64)
+    x = torch.cat([angle.cos(), angle.sin()], -1)
+    p = orbit_test(x, planar(Cyclic(4)), gen(4), 19).p_value
+    assert outside_interval(int((p <= 0.2).sum()), len(p), 0.2, 0.999) == 0
+
+
 def test_the_statistic_is_the_mmd_to_the_symmetrised_sample() -> None:
     V = pixels(Dihedral(4), 3)
     x = torch.randn(6, 9, generator=gen(0), dtype=torch.float64)
     points, _ = symmetrize_measure(x, V)
-    median = torch.pdist(x).median()
+    every = [torch.cdist(x, x @ m.mT) for m in V.matrix(V.group.elements())]
+    median = torch.stack(every)[:, ~torch.eye(6, dtype=torch.bool)].median()
 
     def mean_kernel(a: Tensor, b: Tensor) -> Tensor:
         far = torch.cdist(a, b) / median

@@ -12,7 +12,7 @@ from lib.symmetry.representations import Representation
 from lib.transport.quotient import linear
 from lib.transport.two_sample import TwoSampleResult
 
-SCALES = (0.25, 0.5, 1.0)  # widths of the kernels, in units of the median distance between different points
+SCALES = (0.25, 0.5, 1.0)  # widths of the kernels, in units of the median distance of images of different points
 _ENTRIES = 2**27  # of the largest array: 1 GiB
 
 
@@ -22,10 +22,11 @@ def orbit_test(
     """Test whether independent points have a law that is invariant under a finite group of isometries.
 
     The statistic compares the sample with its symmetrisation, in the space of a sum of Gaussian kernels whose widths
-    are ``SCALES`` times the median distance: ``T(x) = (1/n²) Σ_ij [k(x_i, x_j) − (1/|G|) Σ_g k(x_i, g x_j)]``. Under
-    the hypothesis, moving every point by its own uniform group element does not change the law of the sample, so the
-    rank of ``T(x)`` among values ``T(g_1 x_1, …, g_n x_n)`` is uniform and
-    ``p = (1 + #{T(gx) ≥ T(x)}) / (1 + draws)`` is exact at every level (Chiu, Bloem-Reddy 2023; Hemerik, Goeman 2018).
+    are ``SCALES`` times the median of all ``d(x_i, g x_j)``, i ≠ j, which no move of a point changes:
+    ``T(x) = (1/n²) Σ_ij [k(x_i, x_j) − (1/|G|) Σ_g k(x_i, g x_j)]``. Under the hypothesis, moving every point by its
+    own uniform group element does not change the law of the sample, so the rank of ``T(x)`` among values
+    ``T(g_1 x_1, …, g_n x_n)`` is uniform and ``p = (1 + #{T(gx) ≥ T(x)}) / (1 + draws)`` is exact at every level
+    (Chiu, Bloem-Reddy 2023; Hemerik, Goeman 2018).
 
     All that varies inside an orbit is kept and all that varies between orbits cancels; a test that compares one half of
     the sample with the moved other half pays for the difference between the halves. Points that are not independent
@@ -80,9 +81,9 @@ def orbit_test(
 
 
 def _moved_kernel(x: Tensor, images: Callable[[Tensor], Tensor]) -> Tensor:
-    """Return ``k(x_i, g x_j)`` for every g, shape ``(|G|, ..., n, n)``."""
+    """Return ``k(x_i, g x_j)`` for every g, shape ``(|G|, ..., n, n)``; moving points leaves the widths as they are."""
     distance = torch.cdist(x, images(x))
-    first = torch.cdist(x, x)
-    pairs = torch.triu_indices(x.shape[-2], x.shape[-2], 1, device=x.device)
-    median = first[..., pairs[0], pairs[1]].median(-1).values.clamp_min(torch.finfo(x.dtype).tiny)[..., None, None]
+    i, j = torch.triu_indices(x.shape[-2], x.shape[-2], 1, device=x.device)
+    apart = distance[..., i, j].movedim(0, -1).flatten(-2)  # of x_i and all images of x_j: (..., pairs · |G|)
+    median = apart.median(-1).values.clamp_min(torch.finfo(x.dtype).tiny)[..., None, None]
     return sum(torch.exp(-((distance / (s * median)) ** 2) / 2) for s in SCALES) / len(SCALES)
