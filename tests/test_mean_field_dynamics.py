@@ -49,7 +49,9 @@ def live(page: SimpleNamespace) -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def every(page: SimpleNamespace, live: pd.DataFrame) -> pd.DataFrame:
-    large = stored("mean_field_dynamics/trained_clouds", "distances").set_index(["distance", "particles", "run"])
+    large = stored("mean_field_dynamics/trained_clouds", "distances")
+    large["run"] += large["seeds"] * large["seed"]
+    large = large.set_index(["distance", "particles", "run"])
     return pd.concat([live, large[page.TEACHERS]]).sort_index()
 
 
