@@ -6,12 +6,10 @@ import sys
 import time
 from collections.abc import Collection, Iterator
 from html import escape
-from typing import Any, TypeVar
-
-Item = TypeVar("Item")
+from typing import Any
 
 
-def progress(items: Collection[Item]) -> Iterator[Item]:
+def progress(items: Collection[Any]) -> Iterator[Any]:
     """Yield the items; meanwhile a bar under the cell says how many are done, and about how long the others take.
 
     The bar goes when the loop ends. Without a frontend that a person can type into (tests, papermill, sweeps, plain
@@ -32,7 +30,7 @@ def progress(items: Collection[Item]) -> Iterator[Item]:
     return _shown(items) if _is_watched() else iter(items)
 
 
-def _shown(items: Collection[Item]) -> Iterator[Item]:
+def _shown(items: Collection[Any]) -> Iterator[Any]:
     from IPython.display import HTML, display
 
     begin = time.perf_counter()
