@@ -25,6 +25,10 @@ FARTHER = """cell => {
   const box = cell.closest('.jp-WindowedPanel-outer') || cell.parentElement;
   box.scrollBy(0, box.clientHeight);
 }"""
+MOVED = """from lib.page.explore import explore
+def twice(n=3):
+    print(2 * n)
+explore(twice, n=range(9))"""
 LAST = ".jp-Notebook h2:has-text('Where this goes next')"
 
 
@@ -164,6 +168,9 @@ def jupyterlab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]
         monkeypatch.setenv(f"JUPYTER_{name}_DIR", str(tmp_path / name.lower()))
     command = lab.prepare(BOOK, tmp_path / "reading")
     shutil.copy(BOOK / "where_exact_symmetry_bites.ipynb", tmp_path / "reading" / "as_it_is.ipynb")
+    moved = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(MOVED)])
+    moved.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
+    nbformat.write(moved, tmp_path / "reading" / "moved.ipynb")
     options = ["--no-browser", "--allow-root", f"--port={8931 + os.getpid() % 1000}", "--ServerApp.token="]
     server = subprocess.Popen([*command, *options], stderr=subprocess.PIPE, text=True)
     line = next(line for line in server.stderr if "http://127.0.0.1" in line)
@@ -191,7 +198,7 @@ def read_through(page: Page) -> set[str]:
 def test_jupyterlab_shows_them(jupyterlab: str, browser: Browser) -> None:
     """A chapter behind its link on the start page has no key in its text, and its cells and solutions are folded.
 
-    The notebook as it is has keys in its text.
+    The notebook as it is has keys in its text. Moving a slider of `explore` computes another number.
     """
     with visit(browser, f"{jupyterlab}/") as seen:
         seen.page.set_default_timeout(240_000)
@@ -202,3 +209,11 @@ def test_jupyterlab_shows_them(jupyterlab: str, browser: Browser) -> None:
         assert seen.outside == []
     with visit(browser, f"{jupyterlab}/lab/tree/reading/as_it_is.ipynb?reset") as seen:
         assert read_through(seen.page) != set()
+    with visit(browser, f"{jupyterlab}/lab/tree/reading/moved.ipynb?reset") as seen:
+        seen.page.set_default_timeout(240_000)
+        seen.page.locator(".jp-Notebook .jp-CodeCell .cm-content").click()
+        seen.page.locator(".jp-Notebook-ExecutionIndicator[data-status='idle']").wait_for()
+        seen.page.keyboard.press("Shift+Enter")
+        seen.page.locator(".jp-OutputArea-output pre", has_text="6").wait_for()
+        seen.page.locator(".jp-OutputArea .noUi-handle").press("ArrowRight")
+        seen.page.locator(".jp-OutputArea-output pre", has_text="8").wait_for()

@@ -5,6 +5,7 @@
 ``ledger``, ``seed_tables``   all claims on one page, also at other seeds; a figure of these
 ``figures``, ``figure_data``   figures with the numbers behind them, tables
 ``movies``, ``sliders``   films to scrub through, figures with a slider
-``parameters``, ``progress``, ``results``, ``notebooks``   parameters, a bar, stored numbers, execution
+``parameters``, ``results``, ``notebooks``   parameters, stored numbers, execution
+``progress``, ``explore``   a bar and controls, for a reader in JupyterLab
 ``editions``, ``printing``   the built book as a zip and as a PDF
 """

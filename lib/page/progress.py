@@ -27,7 +27,7 @@ def progress(items: Collection[Any]) -> Iterator[Any]:
     """
     if not isinstance(items, Collection):
         raise TypeError(f"items must have a length, as a list or a dictionary's items, got {type(items).__name__}")
-    return _shown(items) if _is_watched() else iter(items)
+    return _shown(items) if is_watched() else iter(items)
 
 
 def _shown(items: Collection[Any]) -> Iterator[Any]:
@@ -50,7 +50,7 @@ def _bar(done: int, total: int, seconds: float) -> str:
     return f'<progress value="{done}" max="{total}" aria-label="done in this cell"></progress> {said}'
 
 
-def _is_watched() -> bool:
+def is_watched() -> bool:
     """Whether the running cell was sent by a frontend where somebody can answer questions."""
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     kernel = getattr(shell, "kernel", None)
