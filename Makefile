@@ -60,7 +60,7 @@ lint: $(STAMP)
 	@echo "lib: $$(find lib -name '*.py' -exec cat {} + | wc -l) lines"
 
 test: lint  ## check the style, run all tests, every notebook and the rendered book in a browser
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile --durations 25 --durations-min 5 --ignore $(POINTS) \
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 25 --durations-min 5 --ignore $(POINTS) \
 	  --nbval --nbval-current-env --nbval-cell-timeout 300 tests book
 
 points: $(STAMP)  ## run the smallest point of every sweep's notebook, some minutes more (ONLY=runs, as in CI: no chapters)

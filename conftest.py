@@ -22,6 +22,9 @@ os.environ.update(KERNEL_ENVIRONMENT | STRICT)
 # The numbers behind a figure are compared as the figure is: by looks.
 _NOT_COMPARED = ("text/html", "text/csv", MIME_TYPE, EXPECTATION, RESULT)
 
+# Minutes each, in few tests; the chapters follow, and what is left are seconds.
+_LONG = ("test_book.py", "test_lab.py", "test_sweep.py")
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Let nbval compare figures too, which it passes over, and numbers as numbers."""
@@ -45,3 +48,8 @@ def pytest_collectstart(collector: pytest.Collector) -> None:
     """Tell nbval which outputs may differ."""
     if hasattr(collector, "skip_compare"):
         collector.skip_compare += _NOT_COMPARED
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put what takes longest first, so that no worker begins it when the others are done."""
+    items.sort(key=lambda item: (item.path.name not in _LONG, item.path.suffix != ".ipynb"))
