@@ -95,7 +95,7 @@ def rotate_images(images: Tensor, degrees: Tensor, background: float = -1.0) -> 
             f"images and degrees must have shapes (n, ..., size, size) and (n,), got {tuple(images.shape)} and "
             f"{tuple(degrees.shape)}"
         )
-    turned, quarter = torch.empty_like(images), torch.remainder(degrees / 90, 4)
+    turned, quarter = torch.empty_like(images), degrees / 90 % 4 % 4  # twice: −10⁻⁹ % 4 rounds to 4
     for k in range(4):
         chosen = quarter == k
         turned[chosen] = torch.rot90(images[chosen], k, (-2, -1))
