@@ -94,7 +94,7 @@ class Mixture:
         return self._points(which, generator).to(dtype).reshape(*shape, self.dim)
 
     def reference(self, shape: Sequence[int], generator: torch.Generator, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Return points whose numbers in the four pieces are in proportion (up to rounding), else as :meth:`sample`.
+        """Return points whose numbers in the pieces are in proportion (up to rounding), else as :meth:`sample`.
 
         Stratified so, the last axis of ``shape`` represents the law with less chance than independent points do.
         """
@@ -229,8 +229,8 @@ def squash(x: Tensor) -> Tensor:
 
 
 def unsquash(u: Tensor) -> Tensor:
-    """Return ``u · (e^{‖u‖} − 1)/‖u‖``, the inverse of :func:`squash`."""
-    check_tensor("u", u, (None,), inexact=True, real=True)
+    """Return ``u · (e^{‖u‖} − 1)/‖u‖``, the inverse of :func:`squash`; NaN where a game left the numbers."""
+    check_tensor("u", torch.nan_to_num(u), (None,), inexact=True, real=True)
     length = torch.linalg.vector_norm(u, dim=-1, keepdim=True).clamp_min(torch.finfo(u.dtype).tiny)
     return u * (torch.expm1(length) / length)
 
