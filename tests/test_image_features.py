@@ -244,6 +244,9 @@ def test_mnist_by_the_same_route(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_bad_settings(arguments: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         train_classifier(image_set("digits")[0], **({"epochs": 1} | arguments))
+    one = LabelledImages(torch.zeros(1, 1, 8, 8), torch.zeros(1, dtype=torch.int64))
+    with pytest.raises(ValueError, match="train must hold at least 2 images"):  # the features of one have no spread
+        train_classifier(one, 1)
 
 
 def test_bad_images() -> None:

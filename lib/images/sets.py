@@ -132,7 +132,7 @@ def image_set(data: str, size: int = 8) -> tuple[LabelledImages, LabelledImages]
         Name, and pixels per side.
     """
     sizes = {"digits": (8,), "mnist": (14, 28)}.get(check_choice("data", data, DATA))
-    if check_int("size", size) not in (sizes or (size,)):
+    if check_int("size", size, minimum=4) not in (sizes or (size,)):
         raise ValueError(f"size must be {' or '.join(map(str, sizes))} for {data}, got {size}")
     if data == "histology":
         return _tissue(size)
