@@ -104,6 +104,9 @@ def test_failure_shows_the_numbers(claims: dict) -> None:
         ({"small": []}, "empty"),
         ({"small": "much"}, "real numbers"),
         ({"small": 1j}, "real numbers"),
+        ({"small": [[1.0], [1.0, 2.0]]}, "one length in every row"),
+        ({"small": {4: 1e-9, 8: 1e-9}}, "a dict: hand over its values"),
+        ({"small": pd.DataFrame(np.full((2, 3), 1e-9))}, "a DataFrame: hand over its values"),
     ],
 )
 def test_bad_values(claims: dict, side: str, change: dict, message: str) -> None:

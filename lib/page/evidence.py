@@ -131,8 +131,8 @@ def evaluate(
         What the numbers were computed by, and from: a function, or a tuple of it with tensors or modules, whose dtype
         and device are recorded. Without these, the dtype and device of the measured values.
     seeds
-        The number of seeds, or the seeds. By default the distinct values of ``seed`` in the index or the columns of
-        pandas objects among the measured values; without them nothing is said of seeds.
+        The number of seeds, or the seeds. By default the distinct values of ``seed`` in the index of pandas objects
+        among the measured values; without them nothing is said of seeds.
     seconds, device, dtype
         How long the measurement took, and on what.
     claims
@@ -304,11 +304,9 @@ def _names(given: Any, found: Iterable[str], default: str) -> str:
 
 
 def _pandas_seeds(values: Iterable[Any]) -> int | None:
-    """Return how many different seeds the index or the columns of pandas objects name."""
+    """Return how many different seeds the index of pandas objects names."""
     found: set[Any] = set()
     for value in values:
         if "seed" in getattr(getattr(value, "index", None), "names", ()):
             found |= set(value.index.get_level_values("seed"))
-        elif "seed" in getattr(value, "columns", ()):
-            found |= set(value["seed"])
     return len(found) or None
