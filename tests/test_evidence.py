@@ -169,7 +169,7 @@ def test_kinds_of_numbers(claims: dict, make: type) -> None:
 
 
 def test_record_and_text(claims: dict) -> None:
-    meta = META | {"seconds": 0.123456, "dtype": torch.float32, "device": torch.device("cpu"), "seeds": range(3)}
+    meta = META | {"seconds": 0.123456, "of": (evaluate, torch.ones(1)), "seeds": range(3)}
     first = evaluate("T1", GOOD, BROKEN, claims=claims, **meta)
     second = evaluate("T1", GOOD | {"small": 5e-10}, BROKEN | {"small": 7.0}, claims=claims, **META)
     assert first.text() == second.text() == "T1 settled: small, count hold; the broken controls fail"
