@@ -11,7 +11,7 @@ from typing import Any
 import click
 from tqdm import tqdm
 
-from lib.sweep.driver import Outcome, default_folder
+from lib.sweep.driver import default_folder
 from lib.sweep.driver import run as run_sweep
 from lib.sweep.plain import SweepError, one_line, read_value
 from lib.sweep.specification import Sweep, load_specification
@@ -116,10 +116,6 @@ def run(
     report = partial(tqdm.write, file=sys.stderr)
     outcome = run_sweep(sweep, store, report=report, quiet=quiet, **options)
     paths = write_table(make_table(sweep, store), store)
-    _finish(outcome, paths)
-
-
-def _finish(outcome: Outcome, paths: list[Path]) -> None:
     left = outcome.points - outcome.before - outcome.now - len(outcome.failures)
     click.echo(
         f"{outcome.points} points: {outcome.now} finished now, {outcome.before} before, "
