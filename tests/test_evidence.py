@@ -104,6 +104,9 @@ def test_failure_shows_the_numbers(claims: dict) -> None:
         ({"small": []}, "empty"),
         ({"small": "much"}, "real numbers"),
         ({"small": 1j}, "real numbers"),
+        ({"small": [[1.0], [1.0, 2.0]]}, "one length in every row"),
+        ({"small": {4: 1e-9, 8: 1e-9}}, "a dict: hand over its values"),
+        ({"small": pd.DataFrame(np.full((2, 3), 1e-9))}, "a DataFrame: hand over its values"),
     ],
 )
 def test_bad_values(claims: dict, side: str, change: dict, message: str) -> None:
@@ -166,7 +169,7 @@ def test_kinds_of_numbers(claims: dict, make: type) -> None:
 
 
 def test_record_and_text(claims: dict) -> None:
-    meta = META | {"seconds": 0.123456, "dtype": torch.float32, "device": torch.device("cpu"), "seeds": range(3)}
+    meta = META | {"seconds": 0.123456, "of": (evaluate, torch.ones(1)), "seeds": range(3)}
     first = evaluate("T1", GOOD, BROKEN, claims=claims, **meta)
     second = evaluate("T1", GOOD | {"small": 5e-10}, BROKEN | {"small": 7.0}, claims=claims, **META)
     assert first.text() == second.text() == "T1 settled: small, count hold; the broken controls fail"

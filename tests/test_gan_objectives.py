@@ -140,8 +140,10 @@ def test_the_generator_is_told_to_raise_its_scores(name: str) -> None:
     assert bool((slope < 0).all())
     if not rule.relative:
         assert torch.equal(rule.generator_loss(None, fake), rule.generator_loss(real, fake))
-    if not rule.non_saturating:  # the zero-sum game: the generator's slope is that of H
-        assert torch.allclose(slope, torch.autograd.grad(rule.value(real, fake).sum(), fake)[0])
+    loss = replace(rule, non_saturating=False).generator_loss(real, fake).sum()  # the zero-sum game: the slope is H's
+    slopes = [torch.autograd.grad(value, fake)[0] for value in (loss, rule.value(real, fake).sum())]
+    assert torch.allclose(*slopes)
+    assert rule.non_saturating or torch.equal(slope, slopes[0])
 
 
 def test_alpha_conjugate_is_the_legendre_transform() -> None:

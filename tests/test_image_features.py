@@ -62,7 +62,7 @@ def test_quarter_turns_are_the_action_on_pixels(size: int) -> None:
     x = torch.randn(4, 2, size, size, generator=gen(0))
     k = torch.tensor([0, 1, 2, 3])
     expected = pixels(Cyclic(4), size).apply(k[:, None, None].expand(4, 2, 1), x.flatten(2)).reshape(x.shape)
-    for degrees in (90.0 * k, 90 * k - 360, 90 * k + 720.0):
+    for degrees in (90.0 * k, 90 * k - 360, 90 * k + 720.0, 90.0 * k - 1e-7 * (k == 0)):
         assert torch.equal(rotate_images(x, degrees), expected)
 
 
@@ -244,6 +244,9 @@ def test_mnist_by_the_same_route(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_bad_settings(arguments: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         train_classifier(image_set("digits")[0], **({"epochs": 1} | arguments))
+    one = LabelledImages(torch.zeros(1, 1, 8, 8), torch.zeros(1, dtype=torch.int64))
+    with pytest.raises(ValueError, match="train must hold at least 2 images"):  # the features of one have no spread
+        train_classifier(one, 1)
 
 
 def test_bad_images() -> None:

@@ -236,7 +236,7 @@ def test_bad_input() -> None:
         players("p4", 18)
     with pytest.raises(ValueError, match="size must be between 8"):
         players("p4", 4)
-    with pytest.raises(TypeError, match="rng must be a torch"):
+    with pytest.raises(TypeError, match="rng must be a Generator"):
         Generator(size=8, rng=0)
     with pytest.raises(ValueError, match="latent must be at least 1"):
         Generator(size=8, latent=0, rng=rng())

@@ -66,7 +66,7 @@ def test_eighths() -> None:
     assert law.turns == Turns(Cyclic(8)) == law.moves == other.moves
     assert other.turns == Turns(Cyclic(4))
     assert torch.equal(law.sets([24], [3]).images, other.sets([24], [3]).images)
-    assert law.classifier.orientations == 8
+    assert law.classifier.network.orientations == 8
 
 
 def test_scores_of_real_broken_and_collapsed_images(digits: ImageLaw) -> None:
@@ -90,8 +90,9 @@ def test_bad_input(digits: ImageLaw) -> None:
         digits.sets([1201], [0])
     with pytest.raises(ValueError, match="empty"):
         digits.sets([], [0])
-    with pytest.raises(ValueError, match=r"\(runs, n, 64\)"):
-        digits.scores(torch.zeros(2, 10, 63))
+    for shape in ((2, 10, 63), (2, 5, 64)):
+        with pytest.raises(ValueError, match=r"drawn must have shape \(runs, n ≥ 6, 64\)"):
+            digits.scores(torch.zeros(shape))
     with pytest.raises(ValueError, match="name"):
         digit_law("sideways")
     with pytest.raises(ValueError, match="name"):

@@ -25,6 +25,7 @@ from lib.page.evidence import MIME_TYPE, evaluate
 from lib.page.expectations import MIME_TYPE as EXPECTATION
 from lib.page.expectations import expectation_html
 from lib.page.ledger import bound_dates, collect, count_line, expectation_problems, problems, read_records
+from lib.page.records import panel_html
 from lib.page.seed_tables import OtherSeeds, read_seed_tables
 from symmetry import CommitLink, link_back
 
@@ -61,7 +62,8 @@ def evidence_output(tmp_path: Path, measured: float = 1e-9) -> dict[str, Any]:
         of=evaluate,
         claims=load_claims(register(tmp_path)),
     )
-    data = {"text/plain": evidence.text(), "text/html": evidence.html(), MIME_TYPE: evidence.record()}
+    record = evidence.record()
+    data = {"text/plain": evidence.text(), "text/html": panel_html(evidence.claim, record), MIME_TYPE: record}
     return {"output_type": "display_data", "metadata": {}, "data": data}
 
 

@@ -160,7 +160,7 @@ def test_follows_the_theme(page: Page) -> None:
     [
         ({"label": "Movie 1"}, "label must be 'movie-'"),
         ({"caption": " "}, "caption must be a non-empty text"),
-        ({"alt": "points"}, "alt must describe the movie in at least 20"),
+        ({"alt": "points"}, "alt must describe what is shown in at least 20"),
         ({"limits": (1, 1)}, "limits must increase"),
         ({"limits": (0, float("nan"))}, "limits must be a finite number"),
         ({"panels": []}, "one frame for each of 5"),

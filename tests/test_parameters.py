@@ -10,9 +10,9 @@ import pytest
 
 from lib.page.parameters import check_parameters, check_value, independent_seeds, read_limits
 
-KINDS = {"seeds": int, "rate": float, "scale": str, "device": str}
-LIMITS = {"seeds": (1, 100), "rate": (1e-3, None), "scale": ["default", "paper"], "device": None}
-GOOD = {"seeds": 3, "rate": 0.5, "scale": "default", "device": ""}
+KINDS = {"seeds": int, "rate": float, "scale": str, "device": str, "sizes": list[int]}
+LIMITS = {"seeds": (1, 100), "rate": (1e-3, None), "scale": ["default", "paper"], "device": None, "sizes": None}
+GOOD = {"seeds": 3, "rate": 0.5, "scale": "default", "device": "", "sizes": [3]}
 KERNEL = {
     "In": ["x"],
     "Out": {},
@@ -40,6 +40,7 @@ def test_good_parameters(change: dict[str, Any]) -> None:
         ({"rate": float("inf")}, r"rate must be"),
         ({"rate": "fast"}, r"rate must be"),
         ({"scale": "huge"}, r"scale must be one of \['default', 'paper'\] of type str, got 'huge'"),
+        ({"sizes": "345"}, r"sizes must be a value of type list, got '345'"),
         ({"device": None}, r"device must be a value of type str, got None"),
         ({"sedes": 5}, r"no parameter 'sedes'; did you mean 'seeds'\?"),
         ({"qqq": 5}, r"no parameter 'qqq'; there are \['seeds', 'rate'"),

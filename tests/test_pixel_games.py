@@ -311,3 +311,11 @@ def test_divergence_is_marked_and_does_not_stop_the_game(name: str) -> None:
     game = Game(rate=1e300, iterations=4, width=8, objective=name)
     assert play(game, EXACT[0], small_sets()).diverged.tolist() == [True, True]
     assert play(replace(game, rate=1e-3), EXACT[0], small_sets()).diverged.tolist() == [False, False]
+
+
+def test_an_infinite_loss_is_marked_though_all_weights_are_finite() -> None:
+    sets = small_sets()
+    sets = replace(sets, images=sets.images.float())
+    played = play(Game(rate=1e6, iterations=20, width=8), EXACT[0], sets)
+    assert all(bool(p.isfinite().all()) for p in parameters_of(played))
+    assert played.diverged.tolist() == [True, True]

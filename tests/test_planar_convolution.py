@@ -285,7 +285,7 @@ def test_bad_input() -> None:
         act_on_images("p4", torch.ones(3, 1, dtype=torch.int64), x)
     with pytest.raises(ValueError, match="elements of C4"):
         act_on_images("p4", torch.tensor([4]), x)
-    with pytest.raises(ValueError, match=r"channels must be a multiple of 8"):
+    with pytest.raises(ValueError, match="features must have a multiple of 8 channels"):
         act_on_features("p4m", torch.tensor([1, 0]), x)
     for labels in (torch.tensor(0), torch.tensor([0]), torch.tensor([0.0, 1.0])):
         with pytest.raises(ValueError, match="labels must be 2 integers"):

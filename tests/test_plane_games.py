@@ -117,6 +117,9 @@ def test_divergence_is_named_and_stays_in_its_run(monkeypatch: pytest.MonkeyPatc
     game = play(few, [SMART], Mixture())[SMART]
     assert game.diverged.tolist() == [False, True, False, False]
     assert torch.allclose(end(game)[[0, 2, 3]], untouched[[0, 2, 3]], atol=1e-4)
+    squashed = play(replace(few, squashed=True), [SMART], Mixture())[SMART]
+    for points in (end(squashed), squashed.draw(3, torch.Generator())):
+        assert points.isfinite().flatten(1).all(1).tolist() == [True, False, True, True]
 
 
 def test_bad_input() -> None:
@@ -147,5 +150,7 @@ def test_bad_input() -> None:
             play(SMALL, [wrong], Mixture())
     with pytest.raises(ValueError, match="pairings"):
         play(SMALL, [], Mixture())
+    with pytest.raises(TypeError, match="pairings"):
+        play(SMALL, [3], Mixture())  # type: ignore[list-item]
     with pytest.raises(ValueError, match="multiple of 4"):
         play(replace(SMALL, width=18), ["equivariant/plain"], Mixture())

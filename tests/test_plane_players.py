@@ -161,6 +161,15 @@ def test_matched_width(kind: str) -> None:
     assert (width > 32) == (kind != "plain")
 
 
+@pytest.mark.parametrize("kind", ["equivariant", "incomplete"])
+@pytest.mark.parametrize("width", [1, 8])
+def test_matched_width_of_a_large_group_is_the_nearest(kind: str, width: int) -> None:
+    action = planes(1, Cyclic(24))
+    wanted = make_generator("plain", action, 1, rng(), width).per_run
+    gaps = {w: abs(make_generator(kind, action, 1, rng(), w).per_run - wanted) for w in range(24, 240, 24)}
+    assert matched_width(kind, action, width) == min(gaps, key=gaps.get)
+
+
 def test_bad_input() -> None:
     action = planes(1)
     with pytest.raises(ValueError, match="kind"):

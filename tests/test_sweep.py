@@ -451,21 +451,26 @@ class TestTable:
         points = [{"mode": "ok", "n": 2}, {"rate": 0.1}, {"rate": 0.2}, {"rate": 0.3}]
         sweep, store = load_specification(make_specification(tmp_path, points=points)), Store(tmp_path / "out")
         store.prepare()
-        results = [{"square": 4.0, "n": 9.0}, {"square": 1.0, "state": 5.0}, {"other": 3.0}, {}]
-        for (key, point), numbers in zip(point_keys(sweep).items(), results, strict=True):
+        words = {"dtype": "text", "shape": [1], "data": ["a"]}
+        results = [{"square": 4.0, "n": 9.0}, {"square": 1.0, "state": 5.0, "version.x": 7.0}, {"other": 3.0}]
+        for (key, point), numbers in zip(point_keys(sweep).items(), [*results, {"words": words}], strict=True):
             record = {"key": key, "parameters": point.parameters, "repeat": 0, "state": "finished", "error": None}
             store.write(
-                record | {"numbers": numbers, "seconds": 1.0, "attempts": 1, "device": "", "versions": {}}, None
+                record | {"numbers": numbers, "seconds": 1.0, "attempts": 1, "device": "", "versions": {"x": "2"}}, None
             )
         table = collect(sweep, store)
         assert table["square"].tolist()[:2] == [4, 1]
         assert table["other"].count() == 1
-        assert (table["recorded.n"][0], table["recorded.state"][1]) == (9, 5)
+        assert (table["recorded.n"][0], table["recorded.state"][1], table["recorded.version.x"][1]) == (9, 5, 7)
+        assert set(table["version.x"]) == {"2"}
         assert table["n"].count() == 1
         write_table(table, store)
         plot(sweep, table, "rate", "square")
         with pytest.raises(SweepError, match="y: no point that is left has n, other"):
             plot(sweep, table, "n", "other")
+        for options in ({"by": "words"}, {"where": {"words": "a"}}):  # a list is no value of a line or a choice
+            with pytest.raises(SweepError, match="there is no column"):
+                plot(sweep, table, "rate", "square", **options)
 
     def test_no_point_yet(self, finished: tuple[Any, Store], tmp_path: Path) -> None:
         sweep, _ = finished

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -41,7 +42,7 @@ def compete(
     steps: int = 1,
     event_dims: int = 1,
 ) -> Tensor:
-    """Let the discriminator make some steps and the generator one, again and again.
+    """Let the discriminator make some steps and the generator one, again and again; say which runs diverged.
 
     Parameters
     ----------
@@ -65,9 +66,10 @@ def compete(
     Returns
     -------
     Tensor
-        Losses of the discriminator (its last step's) and of the generator, shape ``(iterations, 2, ...)``.
+        Whether a loss of a run, the discriminator's last before each of the generator's or that, became infinite or
+        NaN; shape ``(...)``.
     """
-    losses: list[Tensor] = []
+    diverged = torch.tensor(False, device="cpu")
     for iteration in range(iterations):
         for judging in [True] * steps + [False]:
             hand = deal(judging)
@@ -80,11 +82,12 @@ def compete(
                     seen = hand.score(hand.real) if rule.relative else None
                 loss = rule.generator_loss(seen, hand.score(hand.make()))
             _descend(loss.sum(), optimisers[judging])
-        losses.append(torch.stack([judged.detach(), loss.detach()]))
+        lost = ~(judged.isfinite() & loss.isfinite())
+        diverged = diverged | lost
         after(iteration)
-        if not bool(torch.isfinite(losses[-1]).all(0).any()):
+        if bool(lost.all()):
             break
-    return torch.stack(losses) if losses else torch.empty(0, 2, device="cpu")
+    return diverged
 
 
 def _descend(loss: Tensor, optimiser: torch.optim.Optimizer) -> None:
@@ -99,6 +102,13 @@ def kinds_of(pairing: str, generators: Sequence[str], discriminators: Sequence[s
     generator, _, discriminator = check_instance("pairing", pairing, str).partition("/")
     check_choice("generator", generator, generators)
     return generator, check_choice("discriminator", discriminator, discriminators)
+
+
+def matched_size(count: Callable[[int], int], order: int, wanted: int, most: int) -> int:
+    """Return the multiple of an order, up to about ``most`` of it, where a growing count is nearest to ``wanted``."""
+    above = 1 + bisect_left(range(1, most + 1), wanted, key=lambda copies: count(copies * order))
+    near = [copies * order for copies in (above - 1, above) if copies]
+    return min(near, key=lambda size: abs(count(size) - wanted))
 
 
 @torch.no_grad()

@@ -15,7 +15,6 @@ an eighth turn, 30 to 55 % are missed by untrained generators (least at 28 × 28
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -26,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lib.checks import check_choice, check_instance, check_int, check_tensor
-from lib.gans.game import kinds_of
+from lib.gans.game import kinds_of, matched_size
 from lib.gans.planar_convolution import (
     GROUPS,
     PlanarBatchNorm,
@@ -207,14 +206,14 @@ def players(
     """
     check_choice("group", group, [known for known in GROUPS if known != "none"])
     kind, judge = kinds_of(pairing, KINDS, JUDGES)
-    common: dict[str, Any] = {"size": size, "colours": colours, "classes": classes}
-    made = []
-    for place, (player, name, own) in enumerate(((Generator, kind, {"latent": latent}), (Discriminator, judge, {}))):
-        own, known = common | own, "none" if name == "plain" else group
-        total = matched_channels(player, channels, known, **own) if matched and name != "plain" else channels
-        own |= {"kind": kind} if player is Generator else {}
-        made.append(player(channels=total, group=known, rng=generator_of(seed, place), **own))
-    return made[0], made[1]
+
+    def made(player: type[nn.Module], place: int, knows: bool, **own: Any) -> nn.Module:
+        own |= {"size": size, "colours": colours, "classes": classes}
+        total = matched_channels(player, channels, group, **own) if matched and knows else channels
+        return player(channels=total, group=group if knows else "none", rng=generator_of(seed, place), **own)
+
+    artist = made(Generator, 0, kind != "plain", kind=kind, latent=latent)
+    return artist, made(Discriminator, 1, judge != "plain")
 
 
 def matched_channels(player: type[nn.Module], channels: int, group: str, **settings: Any) -> int:
@@ -238,10 +237,7 @@ def matched_channels(player: type[nn.Module], channels: int, group: str, **setti
         made = player(channels=channels, group=group, rng=torch.Generator(), **settings)
         return sum(p.numel() for p in made.parameters())
 
-    wanted = count(channels, "none")
-    above = 1 + bisect_left(range(1, channels + 1), wanted, key=lambda width: count(width * order, group))
-    near = [width * order for width in (above - 1, above) if width]
-    return min(near, key=lambda total: abs(count(total, group) - wanted))
+    return matched_size(lambda total: count(total, group), order, count(channels, "none"), channels)
 
 
 class _Placement(nn.Module):
@@ -305,8 +301,7 @@ class _Halving(nn.Module):
 @contextmanager
 def _initialised_by(rng: torch.Generator) -> Iterator[None]:
     """Seed torch's global generator, which initialises layers on the CPU, by ``rng``; put it back at the end."""
-    if not isinstance(rng, torch.Generator):
-        raise TypeError(f"rng must be a torch.Generator, got {type(rng).__name__}")
+    check_instance("rng", rng, torch.Generator)
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         torch.default_generator.manual_seed(int(torch.randint(2**62, (), generator=rng, device=rng.device)))
         yield

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -46,8 +47,6 @@ class Mixture:
         Chances of the pieces, counted anticlockwise; empty for equal ones. The law is invariant when they are equal.
     group : FiniteGroup
         Σ, one of C_n and D_n with at least two elements.
-    embedding : Tensor
-        The isometry E of the plane onto a plane of R^dim, shape ``(dim, 2)``; it commutes with the group.
 
     Raises
     ------
@@ -61,7 +60,6 @@ class Mixture:
     freedom: float | None = None
     weights: tuple[float, ...] = ()
     group: FiniteGroup = field(default_factory=lambda: Cyclic(4))
-    embedding: Tensor = field(init=False)
 
     def __post_init__(self) -> None:
         if check_int("dim", self.dim, minimum=2) % 2:
@@ -74,12 +72,23 @@ class Mixture:
             raise ValueError(f"group must be C_n or D_n with at least two elements, got {self.group!r}")
         if not check_instance("weights", self.weights, Sequence):
             object.__setattr__(self, "weights", (1 / self.group.order,) * self.group.order)
-        if (
-            len(self.weights) != self.group.order
-            or abs(sum(check_float("weights", w, 0.0) for w in self.weights) - 1) > 1e-9
-        ):
+        total = sum(check_float("weights", w, 0.0) for w in self.weights)
+        if len(self.weights) != self.group.order or abs(total - 1) > 1e-9:
             raise ValueError(f"weights must be {self.group.order} chances that sum to one, got {self.weights}")
-        object.__setattr__(self, "embedding", _plane(self.dim, isinstance(self.group, Dihedral)))
+
+    @cached_property
+    def embedding(self) -> Tensor:
+        """The isometry E of the plane onto a plane of R^dim that commutes with the group, shape ``(dim, 2)``.
+
+        A unit vector of C^(dim/2), drawn once: it commutes with all turns. For a group with mirrors it is a real one.
+        """
+        if self.dim == 2:
+            return torch.eye(2, dtype=torch.float64, device="cpu")
+        rng = torch.Generator().manual_seed(self.dim)
+        line = torch.randn(self.dim // 2, 2, generator=rng, dtype=torch.float64, device="cpu")
+        line[:, 1] *= isinstance(self.group, Cyclic)
+        a, b = (line / line.norm()).unbind(-1)
+        return torch.stack([torch.stack([a, -b], -1), torch.stack([b, a], -1)], 1).reshape(self.dim, 2)
 
     @property
     def representation(self) -> Representation:
@@ -94,7 +103,7 @@ class Mixture:
         return self._points(which, generator).to(dtype).reshape(*shape, self.dim)
 
     def reference(self, shape: Sequence[int], generator: torch.Generator, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Return points whose numbers in the four pieces are in proportion (up to rounding), else as :meth:`sample`.
+        """Return points whose numbers in the pieces are in proportion (up to rounding), else as :meth:`sample`.
 
         Stratified so, the last axis of ``shape`` represents the law with less chance than independent points do.
         """
@@ -150,9 +159,8 @@ def score(points: Tensor, truth: Tensor, law: Mixture) -> dict[str, Tensor]:
     """
     check_instance("law", law, Mixture)
     heavy = law.freedom is not None and law.freedom <= 1
-    found = {name: points.new_full((len(points),), math.nan, dtype=torch.float64) for name in ("w1", "w1_invariant")}
-    if heavy:
-        found["mmd"] = found["w1"].clone()
+    names = ["w1", "w1_invariant"] + ["mmd"] * heavy
+    found = {name: points.new_full((len(points),), math.nan, dtype=torch.float64) for name in names}
     found["smallest_share"] = torch.zeros_like(found["w1"])
     good = torch.isfinite(points).all(-1).all(-1)
     if not bool(good.any()):
@@ -229,20 +237,7 @@ def squash(x: Tensor) -> Tensor:
 
 
 def unsquash(u: Tensor) -> Tensor:
-    """Return ``u · (e^{‖u‖} − 1)/‖u‖``, the inverse of :func:`squash`."""
-    check_tensor("u", u, (None,), inexact=True, real=True)
+    """Return ``u · (e^{‖u‖} − 1)/‖u‖``, the inverse of :func:`squash`; NaN where a game left the numbers."""
+    check_tensor("u", torch.nan_to_num(u), (None,), inexact=True, real=True)
     length = torch.linalg.vector_norm(u, dim=-1, keepdim=True).clamp_min(torch.finfo(u.dtype).tiny)
     return u * (torch.expm1(length) / length)
-
-
-def _plane(dim: int, mirrors: bool) -> Tensor:
-    """Return an isometry of the plane into R^dim that commutes with all turns: a unit vector of C^(dim/2), drawn once.
-
-    With ``mirrors`` it is a real vector, and commutes with mirrors too. In the plane itself it is the identity.
-    """
-    if dim == 2:
-        return torch.eye(2, dtype=torch.float64, device="cpu")
-    line = torch.randn(dim // 2, 2, generator=torch.Generator().manual_seed(dim), dtype=torch.float64, device="cpu")
-    line[:, 1] *= not mirrors
-    a, b = (line / line.norm()).unbind(-1)
-    return torch.stack([torch.stack([a, -b], -1), torch.stack([b, a], -1)], 1).reshape(dim, 2)

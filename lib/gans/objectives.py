@@ -96,13 +96,14 @@ class Objective:
         ValueError
             No real scores although the objective compares with them.
         """
+        at_real, at_fake = (self.fake, self.real) if self.non_saturating else (self.real, self.fake)
         if not self.relative:
             _scores("fake_scores", fake_scores)
-            return -self.real(fake_scores).mean(-1) if self.non_saturating else -self.fake(fake_scores).mean(-1)
+            return -at_fake(fake_scores).mean(-1)
         if real_scores is None:
             raise ValueError(f"real_scores must be given for the objective {self.name!r}, got None")
         real, fake = self._compared(real_scores, fake_scores)
-        return self.fake(real).mean(-1) - self.real(fake).mean(-1)
+        return at_real(real).mean(-1) - at_fake(fake).mean(-1)
 
     def discriminator_loss(
         self, discriminator: Scores, real: Tensor, fake: Tensor, generator: torch.Generator | None, event_dims: int = 1
@@ -131,19 +132,6 @@ class Objective:
         return real - fake.mean(-1, keepdim=True), fake - real.mean(-1, keepdim=True)
 
 
-def _identity(y: Tensor) -> Tensor:
-    return y
-
-
-def _kl_conjugate(y: Tensor) -> Tensor:
-    return (y - 1).exp()
-
-
-def _alpha_conjugate(y: Tensor) -> Tensor:
-    """Return f*(y) for f(t) = (t² − 1)/2 on t ≥ 0."""
-    return y.clamp_min(0) ** 2 / 2 + 0.5
-
-
 def objective(name: str) -> Objective:
     """Return one of the objectives of the source, each with its usual penalty.
 
@@ -167,17 +155,15 @@ def objective(name: str) -> Objective:
     ValueError
         An unknown name.
     """
-    check_choice("name", name, NAMES)
+    same, square = (lambda y: y), (lambda y: y.clamp_min(0) ** 2 / 2 + 0.5)  # f* of f(t) = (t² − 1)/2 on t ≥ 0
     games = {
-        "jsd": Objective("jsd", logsigmoid, softplus, math.log(4), non_saturating=True),
-        "kl": Objective("kl", _identity, _kl_conjugate),
-        "wasserstein": Objective("wasserstein", _identity, _identity, penalty="two_sided", penalty_weight=10.0),
-        "alpha": Objective("alpha", _identity, _alpha_conjugate, penalty="one_sided", penalty_weight=10.0),
-        "relativistic": Objective(
-            "relativistic", logsigmoid, softplus, math.log(4), True, True, penalty="real", penalty_weight=0.1
-        ),
+        "jsd": (logsigmoid, softplus, math.log(4), False, True),
+        "kl": (same, lambda y: (y - 1).exp()),
+        "wasserstein": (same, same, 0.0, False, False, "two_sided", 10.0),
+        "alpha": (same, square, 0.0, False, False, "one_sided", 10.0),
+        "relativistic": (logsigmoid, softplus, math.log(4), True, True, "real", 0.1),
     }
-    return games[name]
+    return Objective(name, *games[check_choice("name", name, NAMES)])
 
 
 def gradient_penalty(

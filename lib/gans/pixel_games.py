@@ -191,8 +191,8 @@ class Played:
     discriminator : Discriminator
         As of the last step.
     diverged : Tensor
-        Whether some weight of a run is no longer finite, shape ``(runs,)``: its images are NaN, those of other runs are
-        what they would be without it.
+        Whether a loss or a weight of a run became infinite or NaN, shape ``(runs,)``; the images of other runs are what
+        they would be without it.
     """
 
     generator: Generator
@@ -243,10 +243,10 @@ def play(game: Game, turns: Turns, sets: TrainingSets, seed: int = 0) -> Played:
 
     rule = replace(objective(game.objective), penalty_weight=game.penalty)
     optimisers = [torch.optim.Adam(p.network.parameters, game.rate, (0.0, 0.9), fused=True) for p in (drawing, judging)]
-    compete(deal, rule, optimisers, game.iterations, rng, after)
+    diverged = compete(deal, rule, optimisers, game.iterations, rng, after)
     finite = torch.stack([torch.isfinite(p.detach()).all(1) for p in (*average, *judging.network.parameters)])
     averaged = replace(drawing, network=drawing.network.with_parameters(average))
-    return Played(averaged, drawing, judging, ~finite.all(0))
+    return Played(averaged, drawing, judging, diverged | ~finite.all(0))
 
 
 def _told(classes: int) -> int:

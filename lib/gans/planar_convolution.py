@@ -46,7 +46,7 @@ def act_on_images(group: str, g: Tensor, images: Tensor) -> Tensor:
         Square images, shape ``(n, c, size, size)``. The odd eighth turns of p8 interpolate linearly and repeat the
         border, so that values stay in their range.
     """
-    G, g = _check_action(group, g, images)
+    G, g = _check_action(group, g, "images", images)
     if G.order == 1:
         return images
     turn = g // 2 if group == "p8" else g
@@ -71,9 +71,9 @@ def act_on_features(group: str, g: Tensor, features: Tensor) -> Tensor:
     features
         Feature maps on the group, shape ``(n, channels · |H|, size, size)``.
     """
-    G, g = _check_action(group, g, features)
+    G, g = _check_action(group, g, "features", features)
     if features.shape[1] % G.order:
-        raise ValueError(f"channels must be a multiple of {G.order} for {group}, got {features.shape[1]}")
+        raise ValueError(f"features must have a multiple of {G.order} channels for {group}, got {features.shape[1]}")
     moved = act_on_images(group, g, features).unflatten(1, (-1, G.order)).movedim(2, -1)
     return _regular(G)._apply(g[:, None, None, None], moved).movedim(-1, 2).flatten(1, 2)
 
@@ -253,15 +253,15 @@ _regular = lru_cache(maxsize=8)(regular)
 _pixels = lru_cache(maxsize=64)(pixels)
 
 
-def _check_action(group: str, g: Tensor, x: Tensor) -> tuple[FiniteGroup, Tensor]:
+def _check_action(group: str, g: Tensor, name: str, x: Tensor) -> tuple[FiniteGroup, Tensor]:
     """Return the group, and g with a batch axis of length 1 or n."""
     G = GROUPS[check_choice("group", group, GROUPS)]
     if not isinstance(x, Tensor) or x.ndim != 4 or x.shape[-1] != x.shape[-2]:
-        raise ValueError(f"images must be square, of shape (n, c, size, size), got {getattr(x, 'shape', type(x))}")
+        raise ValueError(f"{name} must be square, of shape (n, c, size, size), got {getattr(x, 'shape', type(x))}")
     check_tensor("g", g, G.element_shape)
     g = G.check("g", g if g.ndim > 1 else g[None])
     if g.ndim != 2 or len(g) not in (1, len(x)):
-        raise ValueError(f"g must hold one element, or one for each of {len(x)} images, got shape {tuple(g.shape)}")
+        raise ValueError(f"g must hold one element, or one for each of {len(x)} {name}, got shape {tuple(g.shape)}")
     return G, g.to(x.device)
 
 

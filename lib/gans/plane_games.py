@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lib.checks import check_choice, check_float, check_int
+from lib.checks import check_choice, check_float, check_instance, check_int
 from lib.gans.game import Hand, compete, follow, kinds_of
 from lib.gans.layers import Network, Stack
 from lib.gans.mixtures import Mixture, squash, unsquash
@@ -207,14 +207,13 @@ def _play(
         follow(averages.parameters, g.parameters, settings.average)
         frames.extend([averages(batches.picture)] * times.count(step + 1))
 
-    losses = compete(deal, rule, optimisers, settings.iterations, batches.penalty_rng, after, settings.steps)
-    finite = torch.isfinite(losses).flatten(0, 1).all(0)
+    diverged = compete(deal, rule, optimisers, settings.iterations, batches.penalty_rng, after, settings.steps)
     frames += [frames[-1]] * (len(times) - len(frames))
     each = len(pairings), settings.runs
     snapshots = torch.stack(frames).unflatten(1, each)
     snapshots = (unsquash(snapshots) if settings.squashed else snapshots).unbind(1)
     ends = [[_frozen(network) for network in player.networks] for player in (g, d)]
-    parts = zip(untrained, mean, *ends, snapshots, (~finite).unflatten(0, each), strict=True)
+    parts = zip(untrained, mean, *ends, snapshots, diverged.unflatten(0, each), strict=True)
     return [Game(settings, target, *nets, batches.data, times, seen, lost) for *nets, seen, lost in parts]
 
 
@@ -226,7 +225,7 @@ def players(settings: Settings, pairing: str, action: Representation, width: int
 
 
 def _kinds(pairing: str) -> tuple[str, str]:
-    return kinds_of(pairing.removesuffix(TURNED), GENERATORS, DISCRIMINATORS)
+    return kinds_of(check_instance("pairings", pairing, str).removesuffix(TURNED), GENERATORS, DISCRIMINATORS)
 
 
 def _frozen(network: Network) -> Network:
@@ -255,7 +254,7 @@ class Batches:
         self.outside = torch.arange(shape[1], device="cpu") >= sizes[:, None]
         self.turns = group_matrices(target.representation).to(self.data)
         self.turned = torch.tensor([p.endswith(TURNED) for p in pairings], device=device)
-        self.picture = self._noise(_FRAME)
+        self.picture = self.draw(_FRAME)
 
     def real(self) -> Tensor:
         """Return a batch of training points without repetition, shape ``(pairings · runs, batch, dim)``."""
@@ -269,10 +268,7 @@ class Batches:
             points = (self.turns[elements] @ points[..., None])[..., 0]
         return points.flatten(0, 1)
 
-    def draw(self) -> Tensor:
-        """Return a batch of noise, shape ``(pairings · runs, batch, noise)``."""
-        return self._noise(self.size)
-
-    def _noise(self, count: int) -> Tensor:
-        noise = torch.randn(len(self.seen), count, self.noise, generator=self.rng, device="cpu")
+    def draw(self, count: int | None = None) -> Tensor:
+        """Return a batch of noise, or so many of it, shape ``(pairings · runs, batch, noise)``."""
+        noise = torch.randn(len(self.seen), count or self.size, self.noise, generator=self.rng, device="cpu")
         return noise.to(self.device).repeat(self.pairings, 1, 1)

@@ -6,13 +6,15 @@ an *averaged* discriminator is a plain one, averaged over the group; an *incompl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from lib.checks import check_choice, check_instance, check_int
+from lib.gans.game import matched_size
 from lib.gans.layers import Network, Weights, filters, untied, zero
+from lib.gans.objectives import Scores
 from lib.symmetry.actions import regular, trivial
 from lib.symmetry.derived import multiple
 from lib.symmetry.groups import FiniteGroup
@@ -20,8 +22,6 @@ from lib.symmetry.representations import Representation
 
 GENERATORS = ("plain", "equivariant", "incomplete")
 DISCRIMINATORS = ("plain", "invariant", "averaged")
-Discriminator = Callable[[Tensor], Tensor]
-_TOLERANCE = 1e-12
 
 
 class Averaged:
@@ -33,7 +33,7 @@ class Averaged:
         The function γ, ``(runs, n, dim) -> (runs, n, k)``.
     """
 
-    def __init__(self, base: Discriminator, representation: Representation) -> None:
+    def __init__(self, base: Scores, representation: Representation) -> None:
         self.base, self.matrices = base, group_matrices(representation)
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -107,10 +107,10 @@ def _layers(
     inputs: Representation, outputs: Representation, width: int, constrained: Sequence[bool]
 ) -> list[tuple[Weights, Weights]]:
     """Return the weights and biases of three layers; a constrained one before the last ends in the regular copies."""
-    group = check_instance("representation's group", outputs.group, FiniteGroup)
+    group, matrices = outputs.group, group_matrices(outputs)
     if check_int("width", width) % group.order and any(constrained):
         raise ValueError(f"width must be a multiple of {group.order} for layers tied by {group}, got {width}")
-    copies, matrices = width // group.order, group_matrices(outputs)
+    copies = width // group.order
     sizes = (inputs.dim, width, width, outputs.dim)
     layers: list[tuple[Weights, Weights]] = []
     for place, is_tied in enumerate(constrained):
@@ -141,7 +141,7 @@ def group_matrices(representation: Representation) -> Tensor:
     if float(gap.abs().max()) > 1e-9:
         raise ValueError(f"representation must be orthogonal, got {representation.name}")
     rounded = matrices.round()
-    return torch.where((matrices - rounded).abs() < _TOLERANCE, rounded, matrices)
+    return torch.where((matrices - rounded).abs() < 1e-12, rounded, matrices)
 
 
 def matched_width(kind: str, representation: Representation, width: int) -> int:
@@ -155,5 +155,4 @@ def matched_width(kind: str, representation: Representation, width: int) -> int:
 
     if check_choice("kind", kind, GENERATORS) == "plain":
         return width
-    order, wanted = representation.group.order, size("plain", width)
-    return min(range(order, 4 * width + 1, order), key=lambda w: abs(size(kind, w) - wanted))
+    return matched_size(lambda w: size(kind, w), representation.group.order, size("plain", width), width)

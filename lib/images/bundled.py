@@ -6,7 +6,6 @@ Nothing here touches the network.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 import torch
@@ -60,7 +59,6 @@ def digits(dtype: torch.dtype = torch.float64, train: int = 1200, seed: int = 0)
     return Digits(images[:train], labels[:train], images[train:], labels[train:])
 
 
-@cache
 def photograph(name: str = "chelsea", size: int = 128) -> Tensor:
     """Return a colour photograph bundled with scikit-image, its central square shrunk to ``size × size``.
 
@@ -88,7 +86,6 @@ def photograph(name: str = "chelsea", size: int = 128) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(resize(square, (size, size), anti_aliasing=True)))
 
 
-@cache
 def histology_patches(size: int = 8, stride: int = 8) -> Tensor:
     """Return grey patches of the stained colonic tissue bundled with scikit-image, as rows of size² values in [0, 1].
 

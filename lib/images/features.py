@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lib.checks import check_choice, check_int
+from lib.checks import check_choice, check_int, seeded
 from lib.images.sets import LabelledImages, check_images, image_set, rotate_images
 
 ANGLES = ("grid", "any")
@@ -45,7 +45,7 @@ class FeatureNetwork(nn.Module):
             self.second = nn.Conv2d(first, second, 3, padding=1)
             self.dense = nn.Linear(second * (size // 4) ** 2, _FEATURES)
             self.head = nn.Linear(_FEATURES, classes + orientations)
-        self.classes = classes
+        self.classes, self.orientations = classes, orientations
         generator = torch.Generator().manual_seed(seed)
         for layer in (self.first, self.second, self.dense, self.head):
             nn.init.kaiming_normal_(layer.weight, nonlinearity="relu", generator=generator)
@@ -74,8 +74,6 @@ class FeatureClassifier:
         The network, in float32.
     shape : tuple of int
         Channels and size of its images.
-    classes, orientations : int
-        Numbers of labels.
     centre, scale : Tensor
         The features are ``(z − centre) / scale``: centred, with total variance one over the training images in all
         orientations. Distances between sets are then in units of the spread of real images.
@@ -83,8 +81,6 @@ class FeatureClassifier:
 
     network: FeatureNetwork
     shape: tuple[int, int]
-    classes: int
-    orientations: int
     centre: Tensor
     scale: Tensor
 
@@ -133,9 +129,11 @@ def train_classifier(
         check_int(name, value)
     check_int("seed", seed, minimum=0)
     shape, count = (train.images.shape[1], train.images.shape[2]), len(train.images)
+    if count < 2:
+        raise ValueError(f"train must hold at least 2 images, got {count}")
     classes = int(train.classes.max()) + 1
     network = FeatureNetwork(*shape, classes, orientations, seed).to(train.images.device)
-    generator = torch.Generator().manual_seed(seed + 1)
+    generator = seeded(seed + 1)
     optimiser = torch.optim.Adam(network.parameters(), _RATE, fused=True)
     steps = epochs * len(range(0, count, _BATCH))
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, _RATE, total_steps=steps)
@@ -148,10 +146,10 @@ def train_classifier(
             optimiser.step()
             schedule.step()
     network.requires_grad_(False).eval()
-    every, rng = torch.arange(count, device="cpu"), torch.Generator().manual_seed(seed + 2)
-    features = network.features(_turned(train, every, angles, orientations, rng)[0]).double()
+    every = torch.arange(count, device="cpu")
+    features = network.features(_turned(train, every, angles, orientations, seeded(seed + 2))[0]).double()
     scale = features.var(0, correction=0).sum().sqrt()
-    return FeatureClassifier(network, shape, classes, orientations, features.mean(0), scale)
+    return FeatureClassifier(network, shape, features.mean(0), scale)
 
 
 def _turned(

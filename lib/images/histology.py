@@ -7,7 +7,6 @@ mirrors of the square; :mod:`lib.transport.invariance` tests it. Images have sha
 
 from __future__ import annotations
 
-from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -25,7 +24,6 @@ class Patches(NamedTuple):
     evaluation: Tensor
 
 
-@cache
 def tissue_image() -> Tensor:
     """Return the stained colonic tissue bundled with scikit-image (van der Walt et al. 2014).
 

@@ -12,7 +12,7 @@ from functools import cache, cached_property
 import torch
 from torch import Tensor
 
-from lib.checks import check_choice, check_int, check_tensor
+from lib.checks import check_choice, check_int, check_tensor, seeded
 from lib.images.features import FeatureClassifier, judge_of
 from lib.images.metrics import Moments, coverage, gaussian_frechet, moments, rarest
 from lib.images.sets import darkest_side, image_set
@@ -132,14 +132,12 @@ class ImageLaw:
             raise ValueError(f"sizes and seeds must not be empty, got {sizes} and {seeds}")
         for size in sizes:
             check_int("sizes", size, minimum=self.classes, maximum=len(self.images))
-        rows = [self._shuffled(seed) for seed in seeds]
+        rows = []
+        for rng in map(seeded, seeds):
+            images = self.moved(self.images, rng)
+            order = torch.randperm(len(images), generator=rng, device="cpu").to(images.device)
+            rows.append((images[order], self.labels[order]))
         return pad_sets([(x[:size], y[:size]) for size in sizes for x, y in rows], self.classes)
-
-    def _shuffled(self, seed: int) -> tuple[Tensor, Tensor]:
-        rng = torch.Generator().manual_seed(seed)
-        images = self.moved(self.images, rng)
-        order = torch.randperm(len(images), generator=rng, device="cpu").to(images.device)
-        return images[order], self.labels[order]
 
     def features(self, images: Tensor) -> Tensor:
         """Return the features of images ``(..., n, p)``, shape ``(..., n, d)``."""
@@ -151,7 +149,7 @@ class ImageLaw:
         return moments(self.features(self.moves.all(self.real)[:, self.elements].flatten(0, 1)))
 
     def scores(self, drawn: Tensor, seed: int = 0) -> dict[str, Tensor]:
-        """Return scores of generated images ``(runs, n, p)``, each of shape ``(runs,)``; NaN where a run is not finite.
+        """Return scores of images ``(runs, n, p)``, n ≥ 6, each of shape ``(runs,)``; NaN where a run is not finite.
 
         ``frechet``: squared Fréchet distance to the held-out law in the classifier's features. ``turned``: the same for
         the same images, each moved by a random element of the players' group. ``coverage``: share of held-out images
@@ -164,10 +162,10 @@ class ImageLaw:
         >>> float(law.scores(law.images[None, :597])["frechet"]) < 0.02
         True
         """
-        if drawn.ndim != 3 or drawn.shape[-1] != self.turns.dim:
-            raise ValueError(f"drawn must have shape (runs, n, {self.turns.dim}), got {tuple(drawn.shape)}")
+        if drawn.ndim != 3 or drawn.shape[-1] != self.turns.dim or drawn.shape[1] < 6:
+            raise ValueError(f"drawn must have shape (runs, n ≥ 6, {self.turns.dim}), got {tuple(drawn.shape)}")
         sound = torch.isfinite(drawn).flatten(1).all(1)
-        drawn, rng = drawn.where(sound[:, None, None], 0), torch.Generator().manual_seed(seed)
+        drawn, rng = drawn.where(sound[:, None, None], 0), seeded(seed)
         which = torch.randint(self.turns.group.order, drawn.shape[:-1], generator=rng, device=rng.device)
         near = self.moved(self.real[: drawn.shape[1]], rng)
         features = self.features(drawn)
@@ -177,8 +175,8 @@ class ImageLaw:
             "frechet": gaussian_frechet(moments(features), self.truth),
             "turned": gaussian_frechet(moments(turned), self.truth),
             "coverage": coverage(self.features(near), features),
-            "rarest_class": rarest(classes, self.classifier.classes),
-            "rarest_orientation": rarest(orientations, self.classifier.orientations),
+            "rarest_class": rarest(classes, self.classifier.network.classes),
+            "rarest_orientation": rarest(orientations, self.classifier.network.orientations),
         }
         return {name: values.where(sound, torch.nan) for name, values in found.items()}
 

@@ -95,7 +95,7 @@ def rotate_images(images: Tensor, degrees: Tensor, background: float = -1.0) -> 
             f"images and degrees must have shapes (n, ..., size, size) and (n,), got {tuple(images.shape)} and "
             f"{tuple(degrees.shape)}"
         )
-    turned, quarter = torch.empty_like(images), torch.remainder(degrees / 90, 4)
+    turned, quarter = torch.empty_like(images), degrees / 90 % 4 % 4  # twice: −10⁻⁹ % 4 rounds to 4
     for k in range(4):
         chosen = quarter == k
         turned[chosen] = torch.rot90(images[chosen], k, (-2, -1))
@@ -132,7 +132,7 @@ def image_set(data: str, size: int = 8) -> tuple[LabelledImages, LabelledImages]
         Name, and pixels per side.
     """
     sizes = {"digits": (8,), "mnist": (14, 28)}.get(check_choice("data", data, DATA))
-    if check_int("size", size) not in (sizes or (size,)):
+    if check_int("size", size, minimum=4) not in (sizes or (size,)):
         raise ValueError(f"size must be {' or '.join(map(str, sizes))} for {data}, got {size}")
     if data == "histology":
         return _tissue(size)

@@ -46,18 +46,12 @@ def turned_images(
         raise ValueError(f"share must leave one image per class, {classes} of {len(train.images)}, got {share}")
     rng = generator_of(seed, 10)
     chosen = torch.randperm(len(train.images), generator=rng)[:count]
-    parts = ((train.images[chosen], train.classes[chosen], rng), (held_out.images, held_out.classes, None))
-    return tuple(
-        (
-            _turned(images, size, rotations, generator_of(0, 11) if source is None else source),
-            torch.zeros_like(classes) if data == "histology" else classes,
-        )
-        for images, classes, source in parts
-    )
+    learnt = _turned(train.images[chosen], size, rotations, rng)
+    labels, kinds = (y * (classes > 1) for y in (train.classes[chosen], held_out.classes))
+    return (learnt, labels), (_turned(held_out.images, size, rotations, generator_of(0, 11)), kinds)
 
 
 def _turned(images: Tensor, size: int, rotations: str, rng: torch.Generator) -> Tensor:
-    images = images.float()
     if rotations != "none":
         angle = torch.rand(len(images), generator=rng)
         degrees = 90.0 * (4 * angle).floor() if rotations == "turns" else 360 * angle

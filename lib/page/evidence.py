@@ -101,10 +101,6 @@ class Evidence:
         """Return the numbers of every check, one line each."""
         return "\n".join(_report_line(o) for o in self.outcomes.values())
 
-    def html(self) -> str:
-        """Return the panel shown under a theorem, made from :meth:`record` alone."""
-        return panel_html(self.claim, self.record())
-
 
 def evaluate(
     claim_id: str,
@@ -114,8 +110,6 @@ def evaluate(
     of: Any,
     seeds: int | Iterable[int] | None = None,
     seconds: float | None = None,
-    device: Any = None,
-    dtype: Any = None,
     claims: Mapping[str, Claim] | None = None,
 ) -> Evidence:
     """Compare measurements and controls with a claim's bounds.
@@ -131,10 +125,10 @@ def evaluate(
         What the numbers were computed by, and from: a function, or a tuple of it with tensors or modules, whose dtype
         and device are recorded. Without these, the dtype and device of the measured values.
     seeds
-        The number of seeds, or the seeds. By default the distinct values of ``seed`` in the index or the columns of
-        pandas objects among the measured values; without them nothing is said of seeds.
-    seconds, device, dtype
-        How long the measurement took, and on what.
+        The number of seeds, or the seeds. By default the distinct values of ``seed`` in the index of pandas objects
+        among the measured values; without them nothing is said of seeds.
+    seconds
+        How long the measurement took.
     claims
         The register; by default the book's.
 
@@ -155,10 +149,9 @@ def evaluate(
     parts = of if isinstance(of, tuple) else (of,)
     things = [part for part in parts if not _is_function(part)] or list(measured.values())
     places = [place for thing in things for place in _places(thing)]
-    dtype_name = _names(dtype, [place[0] for place in places], "float64")
-    device_name = _names(device, [place[1] for place in places], "cpu")
+    dtype, device = _names([place[0] for place in places]) or "float64", _names([place[1] for place in places]) or "cpu"
     number = _pandas_seeds(measured.values()) if seeds is None else _seeds(seeds)
-    return Evidence(claim, outcomes, number, seconds, device_name, dtype_name, _function(parts))
+    return Evidence(claim, outcomes, number, seconds, device, dtype, _function(parts))
 
 
 def settle(
@@ -205,7 +198,8 @@ def settle(
     evidence = evaluate(claim_id, measured, control, of=of, seeds=seeds, seconds=since, claims=claims)
     if not evidence.holds and is_strict():
         raise ClaimFailed(f"{evidence.text()}\n{evidence.report()}")
-    show({"text/plain": evidence.text(), "text/html": evidence.html(), MIME_TYPE: evidence.record()})
+    record = evidence.record()
+    show({"text/plain": evidence.text(), "text/html": panel_html(evidence.claim, record), MIME_TYPE: record})
 
 
 def is_strict() -> bool:
@@ -296,19 +290,15 @@ def _places(thing: Any) -> list[tuple[str, str]]:
     return []
 
 
-def _names(given: Any, found: Iterable[str], default: str) -> str:
-    """Return what was given, else the distinct names that were found (of dtypes: only those of real numbers)."""
-    if given is not None:
-        return str(given).removeprefix("torch.")
-    return ", ".join(sorted({name for name in found if not name.startswith(("int", "bool", "object"))})) or default
+def _names(found: Iterable[str]) -> str:
+    """Return the distinct names that were found (of dtypes: only those of real numbers)."""
+    return ", ".join(sorted({name for name in found if not name.startswith(("int", "bool", "object"))}))
 
 
 def _pandas_seeds(values: Iterable[Any]) -> int | None:
-    """Return how many different seeds the index or the columns of pandas objects name."""
+    """Return how many different seeds the index of pandas objects names."""
     found: set[Any] = set()
     for value in values:
         if "seed" in getattr(getattr(value, "index", None), "names", ()):
             found |= set(value.index.get_level_values("seed"))
-        elif "seed" in getattr(value, "columns", ()):
-            found |= set(value["seed"])
     return len(found) or None

@@ -96,9 +96,7 @@ def show(fig: Figure, *, label: str, caption: str, alt: str) -> None:
     if not isinstance(fig, Figure):
         raise TypeError(f"fig must be a matplotlib Figure, got {type(fig).__name__}")
     texts = {"label": label, "caption": caption, "alt": alt}
-    _check_texts("fig", texts)
-    if len(alt.strip()) < _SHORTEST_ALT:
-        raise ValueError(f"alt must describe the figure in at least {_SHORTEST_ALT} characters, got {alt!r}")
+    check_texts("fig", texts)
     picture = png(fig)
     width = round(int.from_bytes(picture[16:20], "big") * PIXELS_PER_INCH / DPI)
     size = {"width": width, "points": smallest_text(fig)}
@@ -147,10 +145,10 @@ def table(
         No row, a text that is missing, a label of another form, or a format for a column that is not there.
     """
     texts = {"label": label, "caption": caption}
-    _check_texts("tab", texts)
+    check_texts("tab", texts)
     if not len(frame):
         raise ValueError("frame must have at least one row, got none")
-    counted = frame.index.nlevels == 1 and frame.index.name is None and frame.index.equals(_count(len(frame)))
+    counted = frame.index.names == [None] and list(frame.index) == list(range(len(frame)))
     shown = frame if counted else frame.reset_index()
     given = dict(formats or {})
     if unknown := sorted(set(given) - set(map(str, shown.columns))):
@@ -216,7 +214,8 @@ def image_grid(
     return fig
 
 
-def _check_texts(kind: str, texts: Mapping[str, str]) -> None:
+def check_texts(kind: str, texts: Mapping[str, str]) -> None:
+    """Refuse a label that is not ``KIND-…``, an empty text, and an alternative text that is too short."""
     for name, text in texts.items():
         if not isinstance(text, str) or not text.strip():
             raise ValueError(f"{name} must be a non-empty text, got {text!r}")
@@ -224,12 +223,10 @@ def _check_texts(kind: str, texts: Mapping[str, str]) -> None:
         raise ValueError(
             f"label must be '{kind}-' followed by small letters, digits and dashes, got {texts['label']!r}"
         )
-
-
-def _count(rows: int) -> pd.Index:
-    import pandas as pd  # here: the workers of a sweep do without it
-
-    return pd.RangeIndex(rows)
+    if "alt" in texts and len(texts["alt"].strip()) < _SHORTEST_ALT:
+        raise ValueError(
+            f"alt must describe what is shown in at least {_SHORTEST_ALT} characters, got {texts['alt']!r}"
+        )
 
 
 def _cell(value: Any, form: str | None, digits: int) -> str:

@@ -18,9 +18,8 @@ from typing import Any
 import numpy as np
 
 from lib.checks import check_choice, check_float, check_int
+from lib.page.figures import check_texts
 
-_LABEL = re.compile(r"movie-[a-z0-9-]+")
-_SHORTEST_ALT = 20
 _UNITS = 1000  # the side of a panel in the numbers of the SVG
 LARGEST = 1_500_000  # characters of one movie
 
@@ -107,7 +106,7 @@ def point_movie(
         No panel, no frame, shapes or numbers of frames that do not fit, NaN, empty limits, a label or a text of another
         form, or a movie of more than 1.5 million characters.
     """
-    check_texts(label, caption, alt)
+    check_texts("movie", {"label": label, "caption": caption, "alt": alt})
     low, high = (check_float("limits", v) for v in limits)
     if not low < high:
         raise ValueError(f"limits must increase, got {limits}")
@@ -148,7 +147,7 @@ def excerpt(html: str, panels: Sequence[int], *, every: int, label: str, caption
     ValueError
         No movie, no panel or one that is not there, ``every`` below 1, or a text of another form.
     """
-    check_texts(label, caption, alt)
+    check_texts("movie", {"label": label, "caption": caption, "alt": alt})
     old = re.search(r'<figure class="movie" id="([^"]*)" role="group" aria-label="([^"]*)"', html)
     stored = re.search(r'<script type="application/json">(.*?)</script>', html)
     if not old or not stored:
@@ -173,16 +172,6 @@ def _thinned(picture: str, every: int) -> str:
     """Return a picture without most of its points."""
     number = count()
     return re.sub("<circle .*?/>", lambda dot: "" if next(number) % every else dot[0], picture)
-
-
-def check_texts(label: str, caption: str, alt: str) -> None:
-    """Raise ValueError for a label that is not ``movie-…``, an empty caption or an alternative text that is short."""
-    if not isinstance(label, str) or not _LABEL.fullmatch(label):
-        raise ValueError(f"label must be 'movie-' followed by small letters, digits and dashes, got {label!r}")
-    if not isinstance(caption, str) or not caption.strip():
-        raise ValueError(f"caption must be a non-empty text, got {caption!r}")
-    if not isinstance(alt, str) or len(alt.strip()) < _SHORTEST_ALT:
-        raise ValueError(f"alt must describe the movie in at least {_SHORTEST_ALT} characters, got {alt!r}")
 
 
 def _positions(name: str, points: Any, axes: int) -> np.ndarray:

@@ -85,8 +85,6 @@ def execute(path: Path, timeout: int = 600) -> bool:
     NotebookFailed
         It cannot be read, a cell fails or takes too long, writes to stderr or shows a path of this machine.
     """
-    import nbformat
-
     stored_text, stored = _read(path)
     notebook = _run(path, copy.deepcopy(stored), timeout)
     for number, (cell, old) in enumerate(zip(notebook.cells, stored.cells, strict=True), start=1):
@@ -97,25 +95,15 @@ def execute(path: Path, timeout: int = 600) -> bool:
                 cell.outputs = old.outputs
     notebook.metadata = {"kernelspec": _KERNELSPEC, "language_info": {"name": "python"}}
     notebook.nbformat, notebook.nbformat_minor = 4, 5
-    text = nbformat.writes(notebook).rstrip() + "\n"
-    if text == stored_text:
-        return False
-    _replace(path, text)
-    return True
+    return _replace(path, notebook, stored_text)
 
 
 def tidy(path: Path) -> bool:
     """Give a notebook's cells their ids and metadata, without running it; return whether the file changed."""
-    import nbformat
-
     stored_text, notebook = _read(path)
     for number, cell in enumerate(notebook.cells, start=1):
         _tidy_cell(cell, number)
-    text = nbformat.writes(notebook).rstrip() + "\n"
-    if text == stored_text:
-        return False
-    _replace(path, text)
-    return True
+    return _replace(path, notebook, stored_text)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -242,8 +230,13 @@ def _comparable(outputs: list[Any]) -> Any:
     return result
 
 
-def _replace(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
+def _replace(path: Path, notebook: Any, stored_text: str) -> bool:
+    """Write a notebook whole or not at all, if it is another one; return whether it is."""
+    import nbformat
+
+    text = nbformat.writes(notebook).rstrip() + "\n"
+    if text == stored_text:
+        return False
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -253,6 +246,7 @@ def _replace(path: Path, text: str) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+    return True
 
 
 if __name__ == "__main__":

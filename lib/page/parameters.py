@@ -12,7 +12,7 @@ import json
 import types
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 
 Limit = tuple[float, float | None] | list[Any] | None
 _KINDS = {"int": int, "float": float, "bool": bool, "str": str, "list": list, "dict": dict}
@@ -70,7 +70,7 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
 
 def check_value(name: str, value: Any, limit: Limit, kind: type | str | None = None) -> None:
     """Raise ``ValueError`` unless a parameter's value has its type and lies within its limits."""
-    kind = _KINDS.get(kind) if isinstance(kind, str) else kind
+    kind = _KINDS.get(kind.partition("[")[0]) if isinstance(kind, str) else get_origin(kind) or kind
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     fits = not isinstance(kind, type) or (number if kind is float else type(value) is kind)
     if isinstance(limit, tuple):

@@ -71,11 +71,16 @@ def facts(content: Mapping[str, Any]) -> str:
 
 def as_values(where: str, given: Any) -> np.ndarray:
     """Return real numbers as a float64 array of one dimension; ``where`` names them in the error otherwise."""
+    if isinstance(given, Mapping) or hasattr(given, "columns"):  # iterated, these give their keys
+        raise ValueError(f"{where} must be real numbers, got a {type(given).__name__}: hand over its values")
     if hasattr(given, "detach"):  # a torch tensor, on any device
         given = given.detach().cpu().numpy()
     elif isinstance(given, Iterable) and not isinstance(given, (str, np.ndarray)):
         given = [v.item() if hasattr(v, "item") else v for v in given]
-    array = np.asarray(given)
+    try:
+        array = np.asarray(given)
+    except ValueError:
+        raise ValueError(f"{where} must have one length in every row") from None
     if array.dtype.kind not in "fiub":
         raise ValueError(f"{where} must be real numbers, got {array.dtype} values")
     if array.size == 0:

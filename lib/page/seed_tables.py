@@ -37,7 +37,7 @@ class OtherSeeds:
     def room(self, check: Check) -> bool:
         """Whether the worst value keeps half of the bound free (twice the bound for a lower one).
 
-        A bound of zero, a p-value and an equality have no such half: there it is enough to hold.
+        A bound of zero or below and an equality have no such half: there it is enough to hold.
         """
         worst, bound = self.worst[check.name], check.bound
         if bound <= 0 or check.relation == "==":

@@ -13,8 +13,8 @@ from html import escape
 from matplotlib.figure import Figure
 from PIL import Image
 
-from lib.page.figures import PIXELS_PER_INCH, png, smallest_text
-from lib.page.movies import Movie, assembled, check_texts
+from lib.page.figures import PIXELS_PER_INCH, check_texts, png, smallest_text
+from lib.page.movies import Movie, assembled
 
 _DPI, _COLOURS = 120, 256
 _PAUSE = 900  # milliseconds that a frame stands when it plays
@@ -51,7 +51,7 @@ def slider(
     >>> slider([Figure(figsize=(3, 2)), Figure(figsize=(3, 2))], [1, 2], symbol="k", **texts).label
     'movie-empty'
     """
-    check_texts(label, caption, alt)
+    check_texts("movie", {"label": label, "caption": caption, "alt": alt})
     if len(figures) < 2 or len(figures) != len(values):
         raise ValueError(f"figures and values must have one length of at least 2, got {len(figures)} and {len(values)}")
     sizes = {tuple(map(float, fig.get_size_inches())) for fig in figures}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
 import click
+from tqdm import tqdm
 
-from lib.sweep.driver import Outcome, default_folder
+from lib.sweep.driver import default_folder
 from lib.sweep.driver import run as run_sweep
 from lib.sweep.plain import SweepError, one_line, read_value
 from lib.sweep.specification import Sweep, load_specification
@@ -38,10 +39,7 @@ def _bad_input_is_one_line(command: Callable[..., None]) -> Callable[..., None]:
     def wrapped(*args: Any, **kwargs: Any) -> None:
         try:
             command(*args, **kwargs)
-        except SweepError as error:
-            click.echo(f"error: {error}", err=True)
-            sys.exit(2)
-        except OSError as error:  # the disk is full, or the folder is gone
+        except (SweepError, OSError) as error:  # or the disk is full, or the folder is gone
             click.echo(f"error: {one_line(error)}", err=True)
             sys.exit(2)
         except KeyboardInterrupt:
@@ -115,18 +113,9 @@ def run(
     """
     sweep, store = _open(specification, output)
     options = {"scheduler": scheduler, "workers": workers, "gpus": gpus, "first": first}
-    outcome = run_sweep(sweep, store, report=_tell, quiet=quiet, **options)
+    report = partial(tqdm.write, file=sys.stderr)
+    outcome = run_sweep(sweep, store, report=report, quiet=quiet, **options)
     paths = write_table(make_table(sweep, store), store)
-    _finish(outcome, paths)
-
-
-def _tell(message: str) -> None:
-    from tqdm import tqdm
-
-    tqdm.write(message, file=sys.stderr)
-
-
-def _finish(outcome: Outcome, paths: list[Path]) -> None:
     left = outcome.points - outcome.before - outcome.now - len(outcome.failures)
     click.echo(
         f"{outcome.points} points: {outcome.now} finished now, {outcome.before} before, "

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import signal
 import socket
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from tqdm import tqdm
 
 from lib.sweep.plain import SweepError, one_line
 from lib.sweep.specification import Sweep
@@ -83,7 +84,8 @@ def run(
                 report(f"dashboard: {client.dashboard_link}")
                 if not client.nthreads():
                     report("no worker has joined the scheduler yet; waiting for one")
-                for record in _progress(_records(client, tasks, store), len(tasks), quiet):
+                records = _records(client, tasks, store)
+                for record in tqdm(records, total=len(tasks), unit="point", disable=quiet, dynamic_ncols=True):
                     if record["state"] == "failed":
                         failures.append(record)
                         report(f"failed: {keys[record['key']].label}: {record['error']}")
@@ -196,12 +198,6 @@ def _configure_logging() -> None:
     for name in ["distributed", "bokeh", "tornado", *logging.root.manager.loggerDict]:
         if name.split(".")[0] in ("distributed", "bokeh", "tornado"):
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)
-
-
-def _progress(records: Iterator[dict[str, Any]], total: int, quiet: bool) -> Iterator[dict[str, Any]]:
-    from tqdm import tqdm
-
-    yield from tqdm(records, total=total, unit="point", disable=quiet, file=sys.stderr, dynamic_ncols=True)
 
 
 def default_folder(sweep: Sweep) -> Path:

@@ -43,7 +43,8 @@ def collect(sweep: Sweep, store: Store) -> pd.DataFrame:
         record = store.read(key)
         if record is None:
             continue
-        recorded = {f"recorded.{n}" if n in taken else n: _column(value) for n, value in record["numbers"].items()}
+        known = {n: f"recorded.{n}" if n in taken or n.startswith("version.") else n for n in record["numbers"]}
+        recorded = {known[n]: _column(value) for n, value in record["numbers"].items()}
         numbers |= dict.fromkeys(recorded)
         if bad := [
             f"{name}={value}"
@@ -73,9 +74,13 @@ def write_table(frame: pd.DataFrame, store: Store) -> list[Path]:
     store.prepare()
     parquet = io.BytesIO()
     frame.to_parquet(parquet, index=False)
-    arrays = [name for name in frame.columns if frame[name].map(lambda cell: isinstance(cell, list)).any()]
-    text = frame.drop(columns=arrays).to_csv(index=False).encode()
+    text = _without_arrays(frame).to_csv(index=False).encode()
     return [store.replace(name, content) for name, content in zip(TABLES, (parquet.getvalue(), text), strict=True)]
+
+
+def _without_arrays(frame: pd.DataFrame) -> pd.DataFrame:
+    arrays = [name for name in frame.columns if frame[name].map(lambda cell: isinstance(cell, list)).any()]
+    return frame.drop(columns=arrays)
 
 
 def store_result(sweep: Sweep, store: Store, specification: Path, target: Path) -> pd.DataFrame:
@@ -200,7 +205,7 @@ def plot(
 
     from lib.page.figures import style
 
-    frame = _select(frame, where or {})
+    frame = _select(_without_arrays(frame), where or {})
     for option, name in (("x", x), ("y", y), ("by", by)):
         if name is not None and (name not in frame or (option != "by" and not is_numeric_dtype(frame[name]))):
             numeric = [c for c in frame.columns if is_numeric_dtype(frame[c])]
@@ -221,7 +226,7 @@ def plot(
             (line,) = ax.plot(band.index, band["mean"], "o-", ms=4, label=f"{by} = {value}" if by else None)
             ax.fill_between(band.index, band["min"], band["max"], color=line.get_color(), alpha=0.2, lw=0)
         label = f"{y} ({len(wild)} not finite)" if wild else y
-        ax.set(xlabel=x, ylabel=label, xscale=_scale("x" in log), yscale=_scale("y" in log))
+        ax.set(xlabel=x, ylabel=label, **{f"{axis}scale": "log" for axis in log})
         if by:
             ax.legend()
     return fig
@@ -239,10 +244,6 @@ def _select(frame: pd.DataFrame, where: dict[str, Any]) -> pd.DataFrame:
             raise SweepError(f"where: no point has {name}={short(value)}; it takes {_values(frame[name])}")
         frame = kept
     return frame
-
-
-def _scale(logarithmic: bool) -> str:
-    return "log" if logarithmic else "linear"
 
 
 def _values(column: pd.Series) -> str:
