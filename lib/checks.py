@@ -6,9 +6,11 @@ All checks raise before any work is done; ``TypeError`` for the wrong kind of ob
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
 import torch
 
 
@@ -22,9 +24,12 @@ def check_int(name: str, value: Any, minimum: int = 1, maximum: int | None = Non
     ValueError
         ``value`` is out of range.
     """
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
+    try:
+        number = operator.index(value)
+    except TypeError:  # no integer, or several
+        number = None
+    if number is None or isinstance(value, bool):
         raise TypeError(f"{name} must be an integer, got {value!r} of type {type(value).__name__}")
-    number = value.__index__()
     if number < minimum or (maximum is not None and number > maximum):
         allowed = f"at least {minimum}" if maximum is None else f"between {minimum} and {maximum}"
         raise ValueError(f"{name} must be {allowed}, got {number}")
@@ -46,12 +51,14 @@ def check_float(name: str, value: Any, minimum: float = -math.inf, maximum: floa
     ValueError
         ``value`` is NaN, infinite or out of range.
     """
-    if isinstance(value, (bool, str, complex)) or not hasattr(value, "__float__"):
-        raise TypeError(f"{name} must be a real number, got {value!r} of type {type(value).__name__}")
     try:
-        number = float(value)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise TypeError(f"{name} must be a real number, got a {type(value).__name__} of several entries") from error
+        number = None if isinstance(value, (bool, str, np.bool_, np.complexfloating)) else float(value)
+    except OverflowError:  # a longer integer
+        number = math.inf
+    except (TypeError, ValueError, RuntimeError):  # no real number, or several
+        number = None
+    if number is None:
+        raise TypeError(f"{name} must be a real number, got {value!r} of type {type(value).__name__}")
     if not math.isfinite(number) or not minimum <= number <= maximum:
         raise ValueError(f"{name} must be a finite number in [{minimum}, {maximum}], got {number}")
     return number
@@ -106,7 +113,7 @@ def check_probabilities(name: str, value: Any, count: int, batched: bool = False
     sums, rounding = value.double().sum(-1), max(1e-9, 32 * torch.finfo(value.dtype).eps)
     if not holds(value >= 0) or not holds((sums - 1).abs() <= rounding):
         worst = float(sums.flatten()[(sums - 1).abs().argmax()])
-        got = f"a smallest entry of {float(value.min()):.3g} and a sum of {worst:.9g}"
+        got = f"a smallest entry of {min(value.flatten().tolist(), default=0):.3g} and a sum of {worst:.9g}"
         raise ValueError(f"{name} must hold nonnegative probabilities with sum 1, got {got}")
     return value
 
@@ -123,8 +130,8 @@ def check_signs(name: str, value: Any, count: int) -> torch.Tensor:
         raise ValueError(f"{name} must have shape ({count},), got {tuple(value.shape)}")
     if value.dtype == torch.bool:
         raise TypeError(f"{name} must be numbers 1 or -1, got {value.dtype}")
-    if not holds(value.double().abs() == 1):
-        others = sorted(set(value[value.double().abs() != 1].tolist()))[:5]
+    if not holds(right := value.double().abs() == 1):
+        others = sorted(set(value[~right].tolist()))[:5]
         raise ValueError(f"{name} must all be 1 or -1, got {others} of {value.dtype}")
     return value
 

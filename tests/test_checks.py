@@ -28,7 +28,9 @@ def test_integers(value: object) -> None:
     assert type(check_int("n", value)) is int
 
 
-@pytest.mark.parametrize("value", [3.0, "3", None, True, 3j, math.nan, [3], np.float64(3)], ids=repr)
+@pytest.mark.parametrize(
+    "value", [3.0, "3", None, True, 3j, math.nan, [3], np.float64(3), torch.tensor(3.0), np.arange(2)], ids=repr
+)
 def test_no_integers(value: object) -> None:
     with pytest.raises(TypeError, match=r"n must be an integer, got .* of type"):
         check_int("n", value)
@@ -54,13 +56,17 @@ def test_numbers(value: object) -> None:
     assert check_float("a", value) == 1.0
 
 
-@pytest.mark.parametrize("value", ["1", None, 1j, True, [1.0], torch.ones(3), np.ones(3)], ids=repr)
+@pytest.mark.parametrize(
+    "value", ["1", None, 1j, True, [1.0], torch.ones(3), np.ones(3), np.complex64(1), np.True_], ids=repr
+)
 def test_no_numbers(value: object) -> None:
     with pytest.raises(TypeError, match="a must be a real number, got"):
         check_float("a", value)
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 2.5, -0.1])
+@pytest.mark.parametrize(
+    "value", [math.nan, math.inf, -math.inf, 2.5, -0.1, 10**400], ids=lambda value: repr(value)[:5]
+)
 def test_ranges_of_numbers(value: float) -> None:
     with pytest.raises(ValueError, match=r"a must be a finite number in \[0.0, 2.0\], got"):
         check_float("a", value, 0.0, 2.0)
@@ -124,6 +130,8 @@ def test_probabilities(dtype: torch.dtype) -> None:
     for wrong, got in ((1.001 * p, r"a sum of 1\.001"), (p - 0.01, "smallest entry of -"), (0 * p, "0")):
         with pytest.raises(ValueError, match=f"p must hold nonnegative probabilities with sum 1, got .*{got}"):
             check_probabilities("p", wrong, 1000, batched=True)
+    with pytest.raises(ValueError, match=r"p must hold nonnegative probabilities .* a sum of 0"):
+        check_probabilities("p", p[0, :0], 0)
 
 
 def test_signs() -> None:
