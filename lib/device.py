@@ -54,11 +54,8 @@ def describe_device(device: torch.device | str) -> str:
     Raises
     ------
     ValueError
-        ``device`` is not the name of a device.
+        As :func:`usable_device`.
     """
-    try:
-        place = torch.device(device)
-    except (TypeError, RuntimeError):
-        raise ValueError(f"device must be the name of a device such as 'cpu' or 'cuda:0', got {device!r}") from None
+    place = usable_device("device", device)
     name = torch.cuda.get_device_name(place) if place.type == "cuda" else platform.machine()
     return f"{place} ({name})"

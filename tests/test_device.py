@@ -34,10 +34,8 @@ def test_unknown_devices(monkeypatch: pytest.MonkeyPatch, wanted: str) -> None:
 
 def test_description() -> None:
     assert describe_device("cpu").startswith("cpu (")
-    with pytest.raises(ValueError, match="device must be"):
-        describe_device("abacus")
-    for device in (None, [1]):
-        with pytest.raises(ValueError, match="device must"):
+    for device in ("abacus", "cuda:99", None, [1]):
+        with pytest.raises(ValueError, match="device must name a device of this machine"):
             describe_device(device)
         with pytest.raises(ValueError, match="device must name a device"):
             usable_device("device", device)
