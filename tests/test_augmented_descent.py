@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from lib.symmetry.actions import pixels
-from lib.symmetry.groups import Cyclic, Symmetric
+from lib.symmetry.groups import Cyclic
 from lib.symmetry.haar import HaarSum
 from lib.training.augmented_descent import (
     EQUIVARIANT,
@@ -15,6 +15,7 @@ from lib.training.augmented_descent import (
     Strategy,
     Task,
     augmented,
+    forecast,
     gradient,
     run_generators,
     train,
@@ -31,7 +32,7 @@ from lib.training.networks import (
     image_representation,
     mask_network,
 )
-from lib.training.sampling_laws import Law, haar
+from lib.training.sampling_laws import Law, haar, published
 
 
 @pytest.fixture(autouse=True)
@@ -266,13 +267,21 @@ def test_bad_arguments_are_refused():
     with pytest.raises(ValueError, match="passes must be at least 1"):
         augmented(haar(Cyclic(4)), 0)
     with pytest.raises(ValueError, match="cannot be listed"):
-        next(views(task, augmented(haar(Symmetric(10))), [], 5))
+        next(views(task, augmented(Law("Haar", Cyclic(4), ())), [], 5))
+    for wrong in (augmented(haar(Cyclic(2))), augmented(haar(Cyclic(2)), 1)):
+        with pytest.raises(ValueError, match="law must be one on C4, which acts on the inputs, got one on C2"):
+            train(task, task.network.start(1, dtype=torch.float64), wrong, 1, 0.1)
+    with pytest.raises(ValueError, match="law must be one on C4"):
+        forecast(task, task.network.start(1, dtype=torch.float64), haar(Cyclic(2)))
     with pytest.raises(ValueError, match="sum 1"):
         Law("wrong", Cyclic(4), ((torch.arange(4)[:, None], torch.ones(4).double()),))
     with pytest.raises(ValueError, match="weights must be finite"):
         Law("wrong", Cyclic(4), ((torch.arange(4)[:, None], torch.full((4,), float("nan")).double()),))
     with pytest.raises(ValueError, match="elements must hold elements of C4"):
         Law("wrong", Cyclic(4), ((torch.arange(5)[:, None], torch.full((5,), 0.2).double()),))
+    for wrong, group, side in (("rotations", "translations", 8), ("translations", "translations", 7)):
+        with pytest.raises(ValueError, match=r"group must be .* images, got C8×C8"):
+            published(wrong, image_representation(group, 8).group, side)
     with pytest.raises(TypeError, match="generator must be a Generator"):
         haar(Cyclic(4)).sample(2, None)
     with pytest.raises(ValueError, match="count must be at least 1"):
@@ -298,9 +307,12 @@ def test_bad_arguments_are_refused():
         (lambda t, s: train(t, s[:-1], NOMINAL, 1, 0.1), ValueError, "start must hold layers of shapes"),
         (lambda t, s: train(t, [s[0][:1], *s[1:]], NOMINAL, 1, 0.1), ValueError, "start must hold layers of shapes"),
         (lambda t, s: train(t, s, "nominal", 1, 0.1), TypeError, "strategy must be a Strategy"),
-        (lambda t, s: train(t, s, NOMINAL, 1, 0.1, seed=-1), ValueError, "seed must be at least 0"),
+        (lambda t, s: train(t, s, NOMINAL, 1, 0.1, seed=-1), ValueError, "seed must be between 0 and"),
         (lambda t, s: train(t, s, NOMINAL, 1, 0.1, part=0), ValueError, "part must be at least 1"),
         (lambda t, s: run_generators([-1], 0), ValueError, "runs must be at least 0"),
+        (lambda t, s: run_generators([0], 2**50), ValueError, "seed must be between 0 and"),
+        (lambda t, s: t.network.start(2, 2**50), ValueError, "seed must be between 0 and"),
+        (lambda t, s: Task(t.network, t.inputs[:0], t.targets[:0], 1), ValueError, "with samples ≥ 1, got"),
         (lambda t, s: transformed(t, torch.tensor([[7]])), ValueError, "g must hold elements of"),
         (lambda t, s: t.network(s, t.inputs[None, ..., :-1]), ValueError, "x must have shape"),
         (lambda t, s: t.network(s, t.inputs[None].half()), TypeError, "x must be of the parameters' dtype"),

@@ -104,6 +104,7 @@ def views(task: Task, strategy: Strategy, generators: Sequence[torch.Generator],
     gradient.
     """
     count = len(task.inputs)
+    _check_law(task, strategy.law)
     if strategy.law is None:
         yield from _parts(task.inputs[None], task.targets[None], task.inputs.new_full((1, count), 1 / count), part)
     elif strategy.passes is None:
@@ -114,6 +115,12 @@ def views(task: Task, strategy: Strategy, generators: Sequence[torch.Generator],
         yield from _counted(task, strategy, generators, part)
     else:
         yield from _drawn(task, strategy, generators, part)
+
+
+def _check_law(task: Task, law: Law | None) -> None:
+    group = task.network.architecture.group
+    if law is not None and law.group != group:
+        raise ValueError(f"law must be one on {group}, which acts on the inputs, got one on {law.group}")
 
 
 def transformed(task: Task, g: Tensor) -> tuple[Tensor, Tensor]:
@@ -186,8 +193,8 @@ def _gather(values: Tensor, source: Tensor) -> Tensor:
 
 def run_generators(runs: Sequence[int], seed: int) -> list[torch.Generator]:
     """Return one generator per run number; the streams depend on seed and run number only."""
-    check_int("seed", seed, minimum=0)
-    return [torch.Generator().manual_seed(7_000_003 * seed + check_int("runs", run, minimum=0)) for run in runs]
+    stream = 7_000_003 * check_int("seed", seed, minimum=0, maximum=2**40)
+    return [torch.Generator().manual_seed(stream + check_int("runs", run, minimum=0)) for run in runs]
 
 
 def gradient(task: Task, parameters: Sequence[Tensor], pieces: Iterable[View]) -> tuple[Tensor, list[Tensor]]:
@@ -224,6 +231,7 @@ def forecast(
         Use so many evenly spaced mini-batches for the noise instead of all.
     """
     network = check_instance("task", task, Task).network
+    _check_law(task, check_instance("law", law, Law))
     maps = network.embed(start)
     whole = gradient(task, maps, views(task, NOMINAL, [], 512))[1]
     count = task.batches if batches is None else min(check_int("batches", batches), task.batches)
@@ -302,7 +310,6 @@ def train(
     check_instance("strategy", strategy, Strategy)
     check_int("epochs", epochs)
     check_float("rate", rate, minimum=0.0)
-    check_int("seed", seed, minimum=0)
     check_int("first_run", first_run, minimum=0)
     check_int("part", part)
     task.network.check_parameters("start", start)

@@ -203,8 +203,8 @@ class Network:
         check_int("first_run", first_run, minimum=0)
         if not check_instance("dtype", dtype, torch.dtype).is_floating_point:
             raise ValueError(f"dtype must be a real floating-point type, got {dtype}")
-        streams = range(1_000_003 * check_int("seed", seed, minimum=0) + first_run, 2**63)[:runs]
-        generators = [torch.Generator().manual_seed(stream) for stream in streams]
+        stream = 1_000_003 * check_int("seed", seed, minimum=0, maximum=2**40) + first_run
+        generators = [torch.Generator().manual_seed(stream + run) for run in range(runs)]
         draws = [[self._draw(*pair, g) for pair in zip(self.layers, self.architecture.scales)] for g in generators]
         return [torch.stack(layer).to(device, dtype) for layer in zip(*draws, strict=True)]
 
@@ -335,12 +335,11 @@ def check_inputs(network: Network, inputs: Tensor, targets: Tensor) -> None:
     check_instance("network", network, Network)
     first, last = network.architecture.spaces[0], network.architecture.spaces[-1]
     check_tensor("inputs", inputs, (first.channels, first.representation.dim), inexact=True, real=True)
-    if inputs.ndim != 3:
-        raise ValueError(f"inputs must have shape (samples, {first.channels}, dim V), got {tuple(inputs.shape)}")
-    wanted = (len(inputs),)
-    if network.architecture.loss == "masks":
-        wanted += (last.channels, last.representation.dim)
+    if inputs.ndim != 3 or not len(inputs):
+        wanted = f"(samples, {first.channels}, {first.representation.dim}) with samples ≥ 1"
+        raise ValueError(f"inputs must have shape {wanted}, got {tuple(inputs.shape)}")
     loss = network.architecture.loss
+    wanted = (len(inputs), last.channels, last.representation.dim) if loss == "masks" else (len(inputs),)
     if (got := tuple(check_tensor("targets", targets).shape)) != wanted:
         raise ValueError(f"targets must have shape {wanted} for the loss {loss!r}, got {got}")
     if loss == "classes":

@@ -18,6 +18,7 @@ from lib.checks import check_choice, check_float, check_instance, check_int, che
 from lib.symmetry.groups import FiniteGroup, Group
 from lib.symmetry.haar import uniform, wide
 from lib.symmetry.representations import Representation
+from lib.training.networks import image_representation
 
 LISTING_LIMIT = 4096
 
@@ -97,9 +98,7 @@ class Law:
 
 def haar(group: FiniteGroup) -> Law:
     """Return the Haar measure: all elements equally likely."""
-    if not isinstance(group, FiniteGroup):
-        raise TypeError(f"group must be a FiniteGroup, got {group!r}")
-    if group.order > LISTING_LIMIT:
+    if check_instance("group", group, FiniteGroup).order > LISTING_LIMIT:
         return Law("Haar", group, ())
     return Law("Haar", group, ((group.elements(), uniform(group.order)),))
 
@@ -133,13 +132,15 @@ def published(sampler: str, group: FiniteGroup, side: int) -> Law:
     >>> published("rotations", Cyclic(4), 8).listed()[1].tolist()
     [0.4, 0.4, 0.2, 0.0]
     """
-    check_choice("sampler", sampler, PUBLISHED)
+    kind = check_choice("sampler", sampler, PUBLISHED).removeprefix("flattened ")
+    if group != (wanted := image_representation(kind, check_int("side", side)).group):
+        raise ValueError(f"group must be {wanted} for {kind} of {side} × {side} images, got {group}")
     here = {"dtype": torch.float64, "device": "cpu"}
-    turns = torch.tensor([0.4, 0.0, 0.6, 0.0] if sampler[0] == "f" else [0.4, 0.4, 0.2, 0.0], **here)
+    turns = torch.tensor([0.4, 0.0, 0.6, 0.0] if sampler != kind else [0.4, 0.4, 0.2, 0.0], **here)
     shifts = torch.full((side,), 1.0 / (side + 1), **here)
     shifts[0] *= 2
     axes = torch.eye(group.identity().shape[-1], dtype=torch.int64, device="cpu")
     factors = tuple((torch.arange(side, device="cpu")[:, None] * axis, shifts) for axis in axes)
-    if "rotations" in sampler or sampler == "motions":
+    if kind in ("rotations", "motions"):
         factors = ((torch.arange(4, device="cpu")[:, None] * axes[-1], turns), *factors[:-1])
     return Law("published", group, factors)
