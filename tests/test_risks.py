@@ -48,6 +48,14 @@ def test_augmented_risk_is_the_mean_over_moved_layers() -> None:
     assert torch.allclose(risks.nominal(moved).mean(0), risks.augmented(a), rtol=1e-12)
 
 
+def test_inputs_may_serve_all_runs() -> None:
+    risks, a = small_problem()
+    x, y = risks.x[0, 0], risks.y.repeat(3, 2, 1, 1)  # (5, 3) and (6, 6, 5, 3): as many runs as elements
+    a = a.repeat(3, 2, 1)
+    assert torch.allclose(Risks(NETWORK, x, y).augmented(a), Risks(NETWORK, x.expand_as(y), y).augmented(a))
+    assert torch.allclose(Risks(NETWORK, y, x).augmented(a), Risks(NETWORK, y, x.expand_as(y)).augmented(a))
+
+
 def test_derivatives_treat_runs_apart() -> None:
     risks, a = small_problem()
     slope, curvature = gradient(risks.augmented, a), hessian(risks.augmented, a)
@@ -85,6 +93,7 @@ def test_risks_refuse_what_does_not_fit() -> None:
     for call, error, message in (
         (lambda: Risks("network", x, x), TypeError, "network must be a SmallNetwork"),
         (lambda: Risks(NETWORK, x.long(), x), TypeError, "x must be of a floating-point"),
+        (lambda: Risks(NETWORK, x + 0j, x + 0j), TypeError, "x must be real"),
         (lambda: risks.nominal(w[1:]), ValueError, "parameters must have shape"),
         (lambda: risks.project(w.float()), TypeError, "parameters must be of the data's dtype"),
         (lambda: NETWORK(w, x.float()), TypeError, "x must be of the parameters' dtype"),

@@ -71,7 +71,7 @@ class Risks:
     Raises
     ------
     TypeError
-        The group is not finite, or x or y is no tensor.
+        The group is not finite, or x or y is no tensor of real numbers.
     ValueError
         x or y has wrong axes, or not equally many points.
     """
@@ -80,14 +80,15 @@ class Risks:
         source, target = check_instance("network", network, SmallNetwork).spaces[0], network.spaces[-1]
         if not isinstance(source.group, FiniteGroup):
             raise TypeError(f"network must have a finite group for exact augmentation, got {source.group}")
-        check_tensor("x", x, (None, source.dim), inexact=True)
-        if check_tensor("y", y, (x.shape[-2], target.dim), inexact=True).dtype != x.dtype:
+        check_tensor("x", x, (None, source.dim), inexact=True, real=True)
+        if check_tensor("y", y, (x.shape[-2], target.dim), inexact=True, real=True).dtype != x.dtype:
             raise TypeError(f"y must be of the dtype {x.dtype} of x, got {y.dtype}")
         self.network, self.x, self.y, self.group = network, x, y, source.group
         self.project_matrix = projection(network.layers).matrix().to(x)
-        g = self.group.unsqueeze(self.group.elements(), x.ndim - 1)
-        self._x = source.apply(g, x).movedim(0, -3).flatten(-3, -2)
-        self._y = target.apply(g, y).movedim(0, -3).flatten(-3, -2)
+        self._x, self._y = (
+            space.apply(self.group.unsqueeze(self.group.elements(), v.ndim - 1), v).movedim(0, -3).flatten(-3, -2)
+            for space, v in ((source, x), (target, y))
+        )  # (..., |G| n, dim)
 
     def project(self, parameters: Tensor) -> Tensor:
         """Return Π A, the equivariant part, shape ``(..., dim L)``."""
@@ -168,7 +169,7 @@ def descend(
     risk, start
         A function from ``(..., dim L)`` to ``(...)``, and the initial parameters, shape ``(..., dim L)``.
     rate, steps
-        The step h > 0 and the number of steps.
+        The step h ≥ 0 and the number of steps.
     observe
         A function of the parameters.
 
