@@ -219,12 +219,16 @@ def test_what_does_not_fit_is_refused(as_user: None) -> None:
         with pytest.raises(ValueError, match="multipliers must be nonnegative"):
             duality_gap(norm, beta, x, y, wrong)
     assert form_p(norm, beta, x, y, torch.ones(4, dtype=torch.int64)) == form_p(norm, beta, x, y, torch.ones(4))
+    for kind in (torch.float64, torch.int8):  # labels of another dtype than the points
+        assert form_p(norm, beta.float(), x.float(), y.to(kind), torch.ones(4)) < 1
     with pytest.raises(ValueError, match="labels must all be 1 or -1"):
         form_a(norm, beta, x, 3 * y)
     with pytest.raises(TypeError, match="basis must be a Basis"):
         Norm("coordinates", 1.0)
     with pytest.raises(TypeError, match="norm must be a Norm"):
         form_a(None, beta, x, y)
+    with pytest.raises(ValueError, match="with n ≥ 1"):
+        form_a(norm, beta, x[:0], y[:0])
     with pytest.raises(TypeError, match="features must be of the dtype"):
         form_a(norm, beta, x.float(), y)
     with pytest.raises(TypeError, match="labels must be numbers 1 or -1"):

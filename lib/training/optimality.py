@@ -241,11 +241,11 @@ def _points(norm: Norm, beta: Tensor, features: Tensor, labels: Tensor) -> Tenso
     length = check_instance("norm", norm, Norm).basis.length
     if check_tensor("beta", beta, (length,), inexact=True, real=True).ndim != 1 or not beta.norm() > 0:
         raise ValueError(f"beta must be a nonzero vector of length {length}, got shape {tuple(beta.shape)}")
-    if check_tensor("features", features, (None, length), inexact=True, real=True).ndim != 2:
-        raise ValueError(f"features must have shape (n, {length}), got {tuple(features.shape)}")
+    if check_tensor("features", features, (None, length), inexact=True, real=True).ndim != 2 or not len(features):
+        raise ValueError(f"features must have shape (n, {length}) with n ≥ 1, got {tuple(features.shape)}")
     if features.dtype != beta.dtype:
         raise TypeError(f"features must be of the dtype {beta.dtype} of beta, got {features.dtype}")
-    return features * check_signs("labels", labels, len(features))[:, None]
+    return features * check_signs("labels", labels, len(features)).to(features)[:, None]
 
 
 def _multipliers(multipliers: Tensor, points: Tensor) -> Tensor:
