@@ -15,7 +15,7 @@ import torch
 from scipy.optimize import nnls
 from torch import Tensor
 
-from lib.checks import check_signs, check_tensor
+from lib.checks import check_instance, check_signs, check_tensor
 from lib.symmetry.haar import NullSpace, constraints
 from lib.symmetry.representations import Representation
 
@@ -182,9 +182,7 @@ def invariant_max_margin(features: Tensor, labels: Tensor, representation: Repre
     import cvxpy
 
     z = _signed(features, labels)
-    if not isinstance(representation, Representation):
-        raise TypeError(f"representation must be a Representation, got {type(representation).__name__}")
-    if representation.is_complex or representation.dim != z.shape[1]:
+    if check_instance("representation", representation, Representation).is_complex or representation.dim != z.shape[1]:
         raise ValueError(f"representation must be real, of dimension {z.shape[1]}, got {representation}")
     basis = NullSpace(representation.dual()).basis().numpy()
     if not len(basis):
@@ -208,11 +206,12 @@ def angle(a: Tensor, b: Tensor) -> Tensor:
     Raises
     ------
     TypeError, ValueError
-        The vectors are no tensors, have different lengths, or one of them is zero.
+        The vectors are no tensors, have different lengths, or one of them is zero or too long for its dtype.
     """
     for name, t in (("a", a), ("b", b)):
-        if not bool((check_tensor(name, t, (None,), inexact=True).norm(dim=-1) > 0).all()):
-            raise ValueError(f"{name} must hold no zero vector, which has no direction")
+        lengths = check_tensor(name, t, (None,), inexact=True).norm(dim=-1)
+        if not bool(((lengths > 0) & lengths.isfinite()).all()):
+            raise ValueError(f"{name} must hold vectors of positive length, short enough for {t.dtype}")
     if a.shape[-1] != b.shape[-1]:
         raise ValueError(f"a and b must hold vectors of one length, got {a.shape[-1]} and {b.shape[-1]}")
     u, v = (t / t.norm(dim=-1, keepdim=True) for t in (a, b))
@@ -235,10 +234,8 @@ def _at(result: Separability | MaxMargin, features: Tensor) -> Any:
 
 def _signed(features: Tensor, labels: Tensor) -> np.ndarray:
     """Return the points y_i x_i as a float64 array."""
-    check_tensor("features", features, (None, None), inexact=True)
-    if features.ndim != 2 or not features.numel() or features.is_complex():
-        wanted = "real, of shape (n, d) with n ≥ 1 and d ≥ 1"
-        raise ValueError(f"features must be {wanted}, got {features.dtype} of shape {tuple(features.shape)}")
+    if check_tensor("features", features, (None, None), inexact=True, real=True).ndim != 2 or not features.numel():
+        raise ValueError(f"features must have shape (n, d) with n ≥ 1 and d ≥ 1, got {tuple(features.shape)}")
     check_signs("labels", labels, len(features))
     z = (features * labels[:, None]).detach().cpu().to(torch.float64).numpy()
     largest = float(np.abs(z).max())
