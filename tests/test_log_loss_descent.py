@@ -91,6 +91,11 @@ def test_refuses_and_reports() -> None:
         descend([w], lambda: -w[:, 0], torch.tensor([0.0, math.nan]), lambda: w)
     with pytest.raises(ValueError, match="marks must be an ascending list"):
         descend([w], lambda: -w[:, 0], torch.tensor([2.0, 1.0]), lambda: w)
+    for marks in ([math.inf], [math.nan], [-math.inf, -math.inf], []):
+        with pytest.raises(ValueError, match="marks must be an ascending list"):
+            descend([w], lambda: -w[:, 0], torch.tensor(marks), lambda: w)
+    with pytest.raises(TypeError, match=r"marks must be a Tensor, got \[1.0\]"):
+        descend([w], lambda: -w[:, 0], [1.0], lambda: w)
     with pytest.raises(ValueError, match="weights must hold at least one"):
         descend([], lambda: -w[:, 0], MARKS, lambda: w)
     with pytest.raises(ValueError, match="margins must hold at least one point"):
@@ -110,6 +115,20 @@ def test_runs_that_do_not_arrive_may_be_kept_as_nan() -> None:
     assert bool(found[1, -1].isnan())
     with pytest.raises(ValueError, match="stuck must be one of"):
         descend([w], lambda: -w[:, 0], MARKS, lambda: w, stuck="stop")
+
+
+def test_marks_may_lie_at_the_start_or_before() -> None:
+    w = start([1.0])
+    for marks in ([-math.inf], [-5.0, -2.0]):
+        seen = descend([w], lambda: log_exponential_loss(w), torch.tensor(marks), lambda: w)
+        assert torch.equal(seen, torch.ones(1, len(marks), 1).double())
+
+
+def test_runs_of_which_none_passes_a_mark_are_nan() -> None:
+    w = start([1.0], [2.0])
+    none = descend([w], lambda: log_exponential_loss(torch.cat([w, -w], -1)), MARKS[2:], lambda: w, stuck="nan")
+    assert none.shape == (2, 2, 1)
+    assert bool(none.isnan().all())
 
 
 def test_patience_is_counted_in_steps_aimed_at() -> None:

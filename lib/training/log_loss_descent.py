@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from lib.checks import check_choice, check_float, check_tensor
+from lib.checks import check_choice, check_float, check_instance, check_tensor
 
 
 def log_exponential_loss(margins: Tensor) -> Tensor:
@@ -73,30 +73,31 @@ def descend(
     check_float("drop", drop, minimum=1e-4, maximum=2.0)
     check_float("patience", patience, minimum=1.0, maximum=1000.0)
     check_choice("stuck", stuck, ("raise", "nan"))
-    check_tensor("marks", marks[1:], (None,))
-    if marks.ndim != 1 or not len(marks) or bool((marks[1:] <= marks[:-1]).any()):
-        raise ValueError(f"marks must be an ascending list, got {marks.tolist()}")
+    ascending = check_instance("marks", marks, Tensor).ndim == 1 and bool((marks.diff() > 0).all())
+    if not ascending or not len(marks) or not marks[-1] < math.inf:
+        raise ValueError(f"marks must be an ascending list that ends before infinity, got {marks.tolist()}")
     if not len(weights):
         raise ValueError("weights must hold at least one tensor, got none")
     runs = len(weights[0])
     missing = torch.ones(runs, len(marks), dtype=torch.bool, device=weights[0].device)
-    share, aimed, last, seen = weights[0].detach().new_ones(runs), None, None, None
-    for _ in range(round(patience * (float(marks[-1]) / drop + 1))):
+    share, aimed, last = weights[0].detach().new_ones(runs), None, None
+    begin = observe().detach()[:, None]
+    seen = begin.new_zeros(runs, len(marks), *begin.shape[2:])
+    axes = (..., *[None] * (begin.ndim - 2))  # to broadcast (runs, marks) against what is observed
+    for _ in range(round(patience * (max(float(marks[-1]), 0.0) / drop + 1))):
         value = log_loss()
         now = value.detach()
         if last is not None:
             share = torch.where(last - now >= aimed / 2, (1.05 * share).clamp(max=1), 0.7 * share)
         passed = missing & (-now[:, None] >= marks)
         if bool(passed.any()):
-            found = observe().detach()[:, None]
-            seen = found.new_zeros(runs, len(marks), *found.shape[2:]) if seen is None else seen
-            seen = torch.where(passed.reshape(*passed.shape, *[1] * (found.ndim - 2)), found, seen)
+            seen = torch.where(passed[axes], observe().detach()[:, None], seen)
             missing &= ~passed
         if not bool(missing.any()):
             return seen
         aimed, last = _step(weights, torch.autograd.grad(value.sum(), weights), share * drop), now
-    if stuck == "nan" and seen is not None:
-        return seen.masked_fill(missing.reshape(*missing.shape, *[1] * (seen.ndim - 2)), torch.nan)
+    if stuck == "nan":
+        return seen.masked_fill(missing[axes], torch.nan)
     late, goal = int(missing.any(1).sum()), math.exp(-float(marks[-1]))
     raise RuntimeError(f"{late} of {runs} runs did not reach loss {goal:.0e}; the classes may not be separable")
 
