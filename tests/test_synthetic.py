@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 
-from lib.training.synthetic import block_graphs, polygon_coverage, simple_shapes
+from lib.training.synthetic import block_graphs, connected, polygon_coverage, simple_shapes
 
 # --- graphs ----------------------------------------------------------------------------------------------------------
 
@@ -22,6 +22,18 @@ def test_graphs_are_simple_and_labels_true() -> None:
     for graph, label in zip(a, y, strict=True):
         laplacian = graph.sum(-1).diag() - graph
         assert int((torch.linalg.eigvalsh(laplacian) < 1e-9).sum() == 1) == int(label)
+
+
+def test_long_graphs_are_connected_too() -> None:
+    """A clique with a tail: the numbers of walks between its nodes overflow before one reaches the tail's end."""
+    a = torch.zeros(400, 400, dtype=torch.bool)
+    a[:100, :100] = True
+    a.diagonal(1)[99:] = True
+    a = (a | a.mT).fill_diagonal_(False)
+    apart = a.clone()
+    apart[398:, :398], apart[:398, 398:] = False, False
+    assert connected(torch.stack([a, apart])).tolist() == [True, False]
+    assert bool(connected(torch.zeros(1, 1, dtype=torch.bool)))
 
 
 def connection_probability(nodes: int, within: float, across: float) -> float:

@@ -48,10 +48,12 @@ def block_graphs(
 
 
 def connected(adjacency: Tensor) -> Tensor:
-    """Return whether graphs given by boolean matrices ``(..., n, n)`` are connected: walks of n − 1 steps, or stays."""
+    """Return whether graphs given by boolean matrices ``(..., n, n)`` are connected, by doubling paths."""
     n = adjacency.shape[-1]
-    steps = adjacency.double() + torch.eye(n, dtype=torch.float64, device=adjacency.device)
-    return (torch.linalg.matrix_power(steps, n - 1) > 0).flatten(-2).all(-1)
+    reached = adjacency | torch.eye(n, dtype=torch.bool, device=adjacency.device)
+    for _ in range(n.bit_length()):
+        reached = reached.double() @ reached.double() > 0
+    return reached.flatten(-2).all(-1)
 
 
 def polygon_coverage(corners: Tensor, size: int, oversampling: int = 8) -> Tensor:
