@@ -172,6 +172,21 @@ def test_the_threshold_decides_only_where_growth_ends(rule: str) -> None:
         ended(escapes, 1e-9)
 
 
+@pytest.mark.parametrize("size", [1e-13, 5e-13, 1e-11])
+def test_rows_are_unit_vectors_however_small_an_escape(size: float) -> None:
+    """Both runs are drawn to e₁, and from there to e₂: the first by 1, the second by hardly more than rounding."""
+    force = torch.tensor([1.0, size]).double()
+
+    def field(z: Tensor) -> Tensor:
+        along = z.mean(1)[:, 0]
+        return torch.stack([torch.ones(2).double(), force * along], -1)[:, None] - z
+
+    growth = Growth(rule="mean", rate=0.05, steps=5, threshold=1e-15, temperature=0.0, decay=0.0)
+    axis = torch.tensor([[[1.0, 0.0]]]).double().expand(2, -1, -1)
+    frame, _ = grow(field, axis, growth, clock())
+    assert torch.allclose(frame @ frame.mT, torch.eye(2).double(), atol=1e-12)
+
+
 # --- bad input ---
 
 
@@ -219,6 +234,8 @@ def test_bad_settings(change: dict, error: type, message: str) -> None:
         (lambda: population_pull(gauss(2, 5, 9), gauss(2, 5, 4), 1.0), r"teacher must have shape"),
         (lambda: population_pull(gauss(2, 5, 9), gauss(2, 5, 9), 0.0), r"scale must be a finite number"),
         (lambda: train_inside(torch.zeros_like, gauss(2, 4, 4), Growth(), clock()), r"P must hold orthogonal proj"),
+        (lambda: train_inside(torch.zeros_like, gauss(2, 4, 3), Growth(), clock()), r"P must have shape"),
+        (lambda: train_inside(torch.zeros_like, [[1.0]], Growth(), clock()), r"P must be a torch\.Tensor"),
     ],
 )
 def test_shapes_that_do_not_fit(call: Callable[[], object], message: str) -> None:

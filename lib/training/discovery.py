@@ -171,8 +171,9 @@ def train_inside(field: Callable[[Tensor], Tensor], P: Tensor, growth: Growth, g
         Particles became infinite or NaN: the rate is too large.
     """
     check_callable("field", field)
-    check_tensor("P", P, (None, P.shape[-1], P.shape[-1]))
-    if not max(float((P @ P - P).abs().max()), float((P - P.mT).abs().max())) <= _rounding(P):
+    if check_tensor("P", P, (None, None, None), inexact=True, real=True).ndim != 3 or P.shape[1] != P.shape[2]:
+        raise ValueError(f"P must have shape (runs, d², d²), got {tuple(P.shape)}")
+    if bool(((P @ P - P).abs() > _rounding(P)).any() or ((P - P.mT).abs() > _rounding(P)).any()):
         raise ValueError("P must hold orthogonal projections, P = P² = Pᵀ")
     shape = (len(P), growth.particles, P.shape[-1])
 
@@ -245,7 +246,7 @@ def grow(
         v = left.mean(1) if growth.rule == "mean" else torch.linalg.svd(left, full_matrices=False).Vh[:, 0]
         v = v - (v[:, None] @ P)[:, 0]
         if (escapes[-1] > growth.threshold).any():
-            frame[:, k] = torch.nn.functional.normalize(v, dim=-1)
+            frame[:, k] = torch.nn.functional.normalize(v, dim=-1, eps=torch.finfo(v.dtype).tiny)
             k += 1
     return frame, torch.stack(escapes)
 
