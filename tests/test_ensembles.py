@@ -252,6 +252,12 @@ def test_training_refuses_what_does_not_fit() -> None:
     for how, error in (({"rate": math.nan}, ValueError), ({"epochs": 1.5}, TypeError), ({"batch": 0}, ValueError)):
         with pytest.raises(error, match=next(iter(how))):
             train_ensemble(network, table, y, 1, **how)
+    members = draw_members(network, 1, dtype=table.dtype)
+    for name in ("seed", "first"):
+        with pytest.raises(ValueError, match=f"{name} must be at least 0"):
+            train(network, members, table, y, **{name: -1})
+    with pytest.raises(ValueError, match="1, got"):
+        train(network, members, table[:0], y)
 
 
 @pytest.mark.parametrize(

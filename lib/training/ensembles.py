@@ -123,7 +123,10 @@ def fuse_pooling(filters: Tensor) -> Tensor:
 
 
 def generator_of(*numbers: int) -> torch.Generator:
-    """Return a generator that depends on these nonnegative integers only, and differs for any two of them."""
+    """Return a generator that depends on these nonnegative integers only.
+
+    It differs for two lists of one length of integers below 2³²; zeros at the end do not count, as in NumPy's seeds.
+    """
     state = np.random.SeedSequence([check_int("numbers", n, minimum=0) for n in numbers]).generate_state(1, np.uint64)
     return torch.Generator().manual_seed(int(state[0]) >> 1)
 
@@ -250,6 +253,8 @@ def train(
     check_int("epochs", epochs, minimum=0)
     check_int("batch", batch)
     check_float("rate", rate, minimum=0.0)
+    check_int("seed", seed, minimum=0)
+    check_int("first", first, minimum=0)
     elements, n = table.shape[:2]
     numbers = [0] if shared else range(first, first + network.check_members(members))
     for epoch in range(1, epochs + 1):
@@ -311,5 +316,5 @@ def _check_data(network: Network, table: Tensor, labels: Tensor) -> None:
     if labels.ndim != 1 or not len(labels) or bool(((labels < 0) | (labels >= network.classes)).any()):
         raise ValueError(f"labels must be classes from 0 to {network.classes - 1}, shape (n,) with n ≥ 1, got {labels}")
     check_tensor("table", table, (None, len(labels), network.size, network.size), inexact=True, real=True)
-    if table.ndim != 4:
-        raise ValueError(f"table must have shape (|G|, n, size, size), got {tuple(table.shape)}")
+    if table.ndim != 4 or not len(table):
+        raise ValueError(f"table must have shape (|G|, n, size, size) with |G| ≥ 1, got {tuple(table.shape)}")
