@@ -244,6 +244,8 @@ def test_laws_steps_and_clouds_are_checked() -> None:
         flow(F, p, growth=0.5)
     with pytest.raises(ValueError, match="start"):
         flow(F, 2 * p)
+    with pytest.raises(ValueError, match="start must be one law"):
+        flow(F, p.expand(2, -1))
     with pytest.raises(ArithmeticError, match="did not converge"):
         step(F, p, 1.0, iterations=1)
     with pytest.raises(ArithmeticError, match="no Gibbs fixed point"):

@@ -59,7 +59,9 @@ def flow(
     steps
         Or after this many steps.
     """
-    p, t, h = functional.check_law("start", start), 0.0, check_float("first", first, minimum=1e-9)
+    if functional.check_law("start", start).ndim != 1:
+        raise ValueError(f"start must be one law, of shape ({len(functional.grid)},), got {tuple(start.shape)}")
+    p, t, h = start, 0.0, check_float("first", first, minimum=1e-9)
     check_float("growth", growth, minimum=1.0)
     check_float("tolerance", tolerance, minimum=0.0)
     laws, times = [p], [t]
