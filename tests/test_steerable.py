@@ -174,8 +174,13 @@ def test_unitarity_is_measured_and_demanded() -> None:
         steerable_network([slanted(2.0)])
     with pytest.raises(ValueError, match="target must be unitary"):
         SteerableLayer(slanted(2.0), slanted(2.0))
-    with pytest.raises(TypeError, match="must be a Representation"):
-        require_unitary("V", torch.eye(2))
+    for call, name in (
+        (lambda: require_unitary("V", torch.eye(2)), "V"),
+        (lambda: SteerableLayer(regular(Cyclic(3)), None), "target"),
+        (lambda: steerable_network([None]), r"spaces\[0\]"),
+    ):
+        with pytest.raises(TypeError, match=f"{name} must be a Representation"):
+            call()
 
 
 @pytest.mark.usefixtures("as_user")
@@ -185,6 +190,8 @@ def test_refused_spaces() -> None:
             steerable_network(spaces)
     with pytest.raises(TypeError, match="must consist of steerable layers, got a Dense"):
         Reduction(fully_connected(3, 2))
+    with pytest.raises(ValueError, match="network must have a hidden layer"):
+        Reduction(fully_connected(3, 1))
     network = steerable_network([regular(Cyclic(4))])
     with pytest.raises(ValueError, match="w must have shape"):
         Reduction(network).parameters(torch.zeros(network.size + 1, dtype=torch.float64))

@@ -14,7 +14,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from lib.checks import check_int, check_tensor
+from lib.checks import check_instance, check_int, check_tensor
 from lib.symmetry.actions import trivial
 from lib.symmetry.derived import Hom
 from lib.symmetry.haar import NullSpace, projection
@@ -28,7 +28,7 @@ def unitarity_defect(representation: Representation) -> float:
     For a compact Lie group the generators are those of the component group and the exponentials of a basis of the Lie
     algebra.
     """
-    group = _check_representation(representation).group
+    group = check_instance("representation", representation, Representation).group
     elements = group.generators()
     if not group.is_finite:
         elements = torch.cat([elements, group.exp(group.lie_algebra())])
@@ -46,7 +46,7 @@ def require_unitary(name: str, representation: Representation) -> Representation
     ValueError
         It is not unitary; the message says by how much.
     """
-    defect = unitarity_defect(representation)
+    defect = unitarity_defect(check_instance(name, representation, Representation))
     if defect > 1e-8:
         raise ValueError(f"{name} must be unitary here, {representation.name} has max |ρ(g)ρ(g)* − 1| = {defect:.1e}")
     return representation
@@ -79,7 +79,7 @@ class SteerableLayer(Layer):
 
     def __init__(self, source: Representation, target: Representation, basis: Tensor | None = None) -> None:
         for name, space in (("source", source), ("target", target)):
-            if _check_representation(space).is_complex:
+            if check_instance(name, space, Representation).is_complex:
                 raise ValueError(f"{name} must be a real representation, got {space}")
         require_unitary("target", target)
         maps = Hom(source, target)
@@ -154,11 +154,13 @@ class Reduction:
 
     Raises
     ------
-    TypeError
-        A hidden layer is not steerable.
+    TypeError, ValueError
+        A hidden layer is not steerable, or there is none.
     """
 
     def __init__(self, network: LinearNetwork) -> None:
+        if not check_instance("network", network, LinearNetwork).hidden:
+            raise ValueError("network must have a hidden layer, got none")
         for layer in network.hidden:
             if not isinstance(layer, SteerableLayer):
                 raise TypeError(f"network must consist of steerable layers, got a {type(layer).__name__}")
@@ -187,12 +189,6 @@ class Reduction:
 
     def _frames(self, w: Tensor) -> list[Tensor]:
         return [frame.to(w) for frame in self.frames]
-
-
-def _check_representation(value: Representation) -> Representation:
-    if not isinstance(value, Representation):
-        raise TypeError(f"representation must be a Representation, got {value!r} of type {type(value).__name__}")
-    return value
 
 
 def _check_equivariant(maps: Hom, basis: Tensor) -> None:
