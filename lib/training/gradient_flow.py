@@ -174,7 +174,23 @@ def train(
         more, times = field.proceed(theta, temperature, min(max(20.0, efolds), how.efolds - efolds))
         thetas, logs = torch.cat([thetas, more[1:]]), torch.cat([logs, logs[-1] + times[1:]])
         theta, efolds = more[-1] / more[-1].norm(), efolds + float(times[-1])
-    end = field.describe(theta, temperature, efolds, thetas, logs, handover, converged)
+    beta, path = network.predictor(theta), network.predictor(thetas)
+    margins = field.points @ beta
+    p, _ = field.weigh(margins, temperature)
+    end = Trained(
+        direction=beta / beta.norm(),
+        parameters=theta,
+        multipliers=p,
+        margins=margins / beta.norm(),
+        stationarity=field.tilt(theta, temperature),
+        slackness=float(p @ (margins / margins.min() - 1)),
+        temperature=temperature,
+        efolds=efolds,
+        log_norm=logs,
+        path=path / path.norm(dim=-1, keepdim=True),
+        handover=handover,
+        converged=converged,
+    )
     return replace(end, **{k: v.to(features.device) for k, v in vars(end).items() if isinstance(v, Tensor)})
 
 
@@ -185,15 +201,12 @@ class _Field:
         self.network, self.points, self.how = network, points, how
         self.evaluations = 0
 
-    def weights(self, theta: Tensor, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the margins of θ, the weights p = softmax(log(−ℓ′)), and −d log(−ℓ′)/dm."""
-        return self._weigh(self.points @ self.network.predictor(theta), temperature)
-
-    def _weigh(self, margins: Tensor, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
+    def weigh(self, margins: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+        """Return the weights p = softmax(log(−ℓ′)) and −d log(−ℓ′)/dm at the margins of a unit vector θ."""
         m = temperature * margins
         if self.how.loss == "exponential":
-            return margins, torch.softmax(-m, 0), torch.ones_like(m)
-        return margins, torch.softmax(torch.nn.functional.logsigmoid(-m), 0), torch.sigmoid(m)
+            return torch.softmax(-m, 0), torch.ones_like(m)
+        return torch.softmax(torch.nn.functional.logsigmoid(-m), 0), torch.sigmoid(m)
 
     def gradient(self, theta: Tensor, temperature: float) -> Tensor:
         """Return g(θ) = Jᵀ Σ p_i z_i."""
@@ -201,12 +214,13 @@ class _Field:
         if self.evaluations > _EVALUATIONS:
             raise ArithmeticError(f"the integrator stalled at T = {temperature:.1e}; choose a smaller cap")
         beta, product = self.network.vjp(theta)
-        return product(self._weigh(self.points @ beta, temperature)[1] @ self.points)
+        return product(self.weigh(self.points @ beta, temperature)[0] @ self.points)
 
     def derivative(self, theta: Tensor, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
         """Return g, ∂g/∂θ and ∂g/∂log r."""
         beta, product = self.network.vjp(theta)
-        margins, p, slope = self._weigh(self.points @ beta, temperature)
+        margins = self.points @ beta
+        p, slope = self.weigh(margins, temperature)
         v = p @ self.points
         rows = self.points @ self.network.jacobian(theta)
         spread = (torch.diag(p) - torch.outer(p, p)) * slope  # −dp/dm
@@ -224,7 +238,9 @@ class _Field:
         depth, cap = self.network.depth, math.log(self.how.cap)
 
         def field(_: float, y: np.ndarray) -> np.ndarray:
-            theta, u = self._split(y)
+            state = torch.from_numpy(y)
+            theta, g = state[:-1], self.gradient(state[:-1], math.exp(depth * float(state[-1])))
+            u = g / g.norm()
             c = theta @ u
             return torch.cat([u - theta * c, c[None]]).numpy()
 
@@ -287,40 +303,6 @@ class _Field:
         result = (dg - torch.outer(g / a, theta @ dg + g)) / a
         result.diagonal().sub_(1)
         return result
-
-    def describe(
-        self,
-        theta: Tensor,
-        temperature: float,
-        efolds: float,
-        thetas: Tensor,
-        logs: Tensor,
-        handover: int,
-        converged: bool,
-    ) -> Trained:
-        """Collect what is known about the end of the flow."""
-        beta, path = self.network.predictor(theta), self.network.predictor(thetas)
-        margins, p, _ = self.weights(theta, temperature)
-        return Trained(
-            direction=beta / beta.norm(),
-            parameters=theta,
-            multipliers=p,
-            margins=margins / beta.norm(),
-            stationarity=self.tilt(theta, temperature),
-            slackness=float(p @ (margins / margins.min() - 1)),
-            temperature=temperature,
-            efolds=efolds,
-            log_norm=logs,
-            path=path / path.norm(dim=-1, keepdim=True),
-            handover=handover,
-            converged=converged,
-        )
-
-    def _split(self, y: np.ndarray) -> tuple[Tensor, Tensor]:
-        """Return θ and the unit gradient u of a state (θ, log r)."""
-        state = torch.from_numpy(y)
-        g = self.gradient(state[:-1], math.exp(self.network.depth * float(state[-1])))
-        return state[:-1], g / g.norm()
 
     def _solve(
         self, field: Callable, jacobian: Callable, start: Tensor, length: float, event: Callable | None = None
