@@ -309,7 +309,8 @@ def test_teachers_of_another_shape_are_refused() -> None:
     unit = Layer(SWAP, SWAP)
     for teacher, message in (
         (randn(3, 3), r"teachers\[0\] must have shape \(..., any, 4\)"),
-        (randn(4), r"teachers\[0\] must have shape \(M, 4\), got \(4,\)"),
+        (randn(4), r"teachers\[0\] must have shape \(..., any, 4\), got \(4,\)"),
+        (randn(1, 2, 4), r"teachers\[0\] must have shape \(M, 4\), got \(1, 2, 4\)"),
         (randn(0, 4), "must hold N ≥ 1"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -135,7 +135,6 @@ def _check_problem(
 def _check_orthogonal(particles: Tensor, representation: Representation) -> Tensor:
     """Return the matrices of all elements, like the particles; raise if they do not fit."""
     check_action("representation", representation, representation)
-    check_tensor("particles", particles, (None, representation.dim), inexact=True)
-    if particles.shape[-2] < 1:
+    if check_tensor("particles", particles, (None, representation.dim), inexact=True, real=True).shape[-2] < 1:
         raise ValueError(f"particles must hold N ≥ 1 particles, got shape {tuple(particles.shape)}")
     return representation.matrix(representation.group.elements()).to(particles)

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from lib.checks import check_choice, check_float, check_int, check_probabilities, check_tensor
+from lib.checks import check_choice, check_float, check_instance, check_int, check_probabilities, check_tensor
 from lib.training.mean_field import SCHEMES, _derivative
 from lib.training.units import Unit
 
@@ -83,16 +84,13 @@ class TeacherData:
     """
 
     def __init__(self, unit: Unit, teachers: Sequence[Tensor], scale: float = 4.0, batch: int = 20) -> None:
-        self.unit, self.teachers = _check_unit(unit), list(teachers)
+        self.unit, self.teachers = check_instance("unit", unit, Unit), list(teachers)
         self.scale, self.batch = check_float("scale", scale, minimum=1e-12), check_int("batch", batch)
         if not self.teachers:
             raise ValueError("teachers must hold at least one teacher, got none")
         for k, teacher in enumerate(self.teachers):
-            if check_tensor(f"teachers[{k}]", teacher, inexact=True).ndim != 2:
-                raise ValueError(
-                    f"teachers[{k}] must have shape (M, {unit.parameters.dim}), got {tuple(teacher.shape)}"
-                )
-            unit.check_particles(f"teachers[{k}]", teacher)
+            if unit.check_particles(name := f"teachers[{k}]", teacher).ndim != 2:
+                raise ValueError(f"{name} must have shape (M, {unit.parameters.dim}), got {tuple(teacher.shape)}")
         self.weights: Tensor | None = None
 
     @property
@@ -132,7 +130,8 @@ class FixedData:
     """
 
     def __init__(self, unit: Unit, x: Tensor, y: Tensor, weights: Tensor | None = None) -> None:
-        if check_tensor("x", x, (_check_unit(unit).inputs.dim,), inexact=True, real=True).ndim != 2 or not len(x):
+        check_instance("unit", unit, Unit)
+        if check_tensor("x", x, (unit.inputs.dim,), inexact=True, real=True).ndim != 2 or not len(x):
             raise ValueError(f"x must have shape (B, {unit.inputs.dim}) with B ≥ 1, got {tuple(x.shape)}")
         if check_tensor("y", y, (None, len(x), unit.outputs.dim), inexact=True, real=True).ndim != 3:
             raise ValueError(f"y must have shape (networks, {len(x)}, {unit.outputs.dim}), got {tuple(y.shape)}")
@@ -154,20 +153,11 @@ class FixedData:
         return self.y.to(x).expand(*x.shape[:-2], -1, -1, -1)
 
 
-@dataclass(frozen=True)
-class Trajectory:
-    """Networks at several times.
+class Trajectory(NamedTuple):
+    """Networks at several times, the last of which is the end of training."""
 
-    Attributes
-    ----------
-    times : Tensor
-        Times in [0, T], shape ``(frames,)``; the last is the end of training.
-    particles : Tensor
-        Shape ``(frames, seeds, networks, N, dim Z)``.
-    """
-
-    times: Tensor
-    particles: Tensor
+    times: Tensor  # in [0, T], shape (frames,)
+    particles: Tensor  # shape (frames, seeds, networks, N, dim Z)
 
     @property
     def end(self) -> Tensor:
@@ -307,20 +297,16 @@ def _check_run(
     noise: str,
 ) -> int:
     """Return the number of networks per seed; raise if something does not fit."""
-    _check_unit(unit)
-    for name, value, kinds in (("data", data, (TeacherData, FixedData)), ("descent", descent, (Descent,))):
-        if not isinstance(value, kinds):
-            allowed = " or ".join(kind.__name__ for kind in kinds)
-            raise TypeError(f"{name} must be of type {allowed}, got {type(value).__name__}")
+    check_instance("unit", unit, Unit)
+    check_instance("data", data, (TeacherData, FixedData))
+    check_instance("descent", descent, Descent)
     if (data.unit.inputs.dim, data.unit.outputs.dim) != (unit.inputs.dim, unit.outputs.dim):
         raise ValueError(f"data must be made for the inputs and outputs of {unit}, got data for {data.unit}")
     check_choice("scheme", scheme, TRAININGS)
     check_choice("noise", noise, NOISES)
     if unit.check_particles("start", start).ndim != 4:
         raise ValueError(f"start must have shape (seeds, networks, N, {unit.parameters.dim}), got {tuple(start.shape)}")
-    if not isinstance(seeds, Sequence):
-        raise TypeError(f"seeds must be a sequence of integers, got {seeds!r}")
-    if len({check_int("seeds", seed, minimum=0) for seed in seeds}) < len(seeds):
+    if len({check_int("seeds", seed, minimum=0) for seed in check_instance("seeds", seeds, Sequence)}) < len(seeds):
         raise ValueError(f"seeds must differ from each other, got {list(seeds)}")
     if not len(seeds) or len(seeds) != len(start):
         raise ValueError(f"seeds must hold one seed for each of the {len(start)} rows of start, got {len(seeds)}")
@@ -333,9 +319,3 @@ def _check_run(
     if noise == "images" and start.shape[2] % unit.group.order:
         raise ValueError(f"N must be a multiple of {unit.group.order} for noise='images', got {start.shape[2]}")
     return start.shape[1]
-
-
-def _check_unit(unit: Unit) -> Unit:
-    if not isinstance(unit, Unit):
-        raise TypeError(f"unit must be a Unit, got {type(unit).__name__}")
-    return unit

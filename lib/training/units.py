@@ -1,7 +1,7 @@
 """Units of shallow networks: functions of an input and a parameter that respect a group on inputs, outputs, parameters.
 
-The group acts on inputs, outputs and parameters, orthogonally, and the unit has to respect all three actions at once,
-σ_*(ρ_X(g)x, M_g z) = ρ_Y(g) σ_*(x, z) (Maass, Fontbona 2024). :mod:`lib.training.mean_field` makes networks of them.
+The three actions are orthogonal, and the unit has to respect all of them at once, σ_*(ρ_X(g)x, M_g z) =
+ρ_Y(g) σ_*(x, z) (Maass, Fontbona 2024). :mod:`lib.training.mean_field` makes networks of them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lib.checks import check_callable, check_choice, check_tensor
+from lib.checks import check_callable, check_choice, check_instance, check_tensor
 from lib.symmetry.derived import Hom
 from lib.symmetry.groups import FiniteGroup
 from lib.symmetry.representations import Representation
@@ -138,9 +138,7 @@ class Unit:
 
     def check_particles(self, name: str, particles: Tensor) -> Tensor:
         """Return particles if real, of shape ``(..., N, dim Z)`` with N ≥ 1; raise TypeError or ValueError else."""
-        if check_tensor(name, particles, (None, self.parameters.dim), inexact=True).is_complex():
-            raise TypeError(f"{name} must be real, got {particles.dtype}")
-        if particles.shape[-2] < 1:
+        if check_tensor(name, particles, (None, self.parameters.dim), inexact=True, real=True).shape[-2] < 1:
             raise ValueError(f"{name} must hold N ≥ 1 particles, got shape {tuple(particles.shape)}")
         return particles
 
@@ -241,9 +239,7 @@ class Layer(Unit):
 
 def check_action(place: str, value: Representation, first: Representation) -> None:
     """Raise unless a value is a real orthogonal representation of the first one's finite group."""
-    if not isinstance(value, Representation):
-        raise TypeError(f"{place} must be a Representation, got {value!r} of type {type(value).__name__}")
-    if not isinstance(value.group, FiniteGroup) or value.is_complex:
+    if not isinstance(check_instance(place, value, Representation).group, FiniteGroup) or value.is_complex:
         raise TypeError(f"{place} must be a real representation of a finite group, got {value}")
     if value.group != first.group:
         raise ValueError(f"{place} must be a representation of {first.group} like the inputs, got one of {value.group}")
