@@ -6,7 +6,7 @@ decreases in every step, however long: properties of the scheme, not of its limi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,23 +17,12 @@ from lib.checks import check_float, check_int
 from lib.training.free_energy import FreeEnergy
 
 
-@dataclass(frozen=True)
-class Path:
-    """A computed flow.
-
-    Attributes
-    ----------
-    times : Tensor
-        Shape ``(T,)``, from zero.
-    laws : Tensor
-        Shape ``(T, n)``.
-    changes : Tensor
-        F(p_{t+1}) − F(p_t) by :meth:`lib.training.free_energy.FreeEnergy.change`, shape ``(T − 1,)``.
-    """
+class Path(NamedTuple):
+    """A computed flow: times ``(T,)`` from zero, laws ``(T, n)`` at these times, and the changes of F in between."""
 
     times: Tensor
     laws: Tensor
-    changes: Tensor
+    changes: Tensor  # F(p_{t+1}) − F(p_t), shape (T − 1,)
 
 
 def flow(

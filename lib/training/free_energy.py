@@ -57,14 +57,12 @@ class FreeEnergy:
 
     def __post_init__(self) -> None:
         check_callable("unit", self.unit)
-        check_tensor("x", self.x, (None,), inexact=True)
-        check_tensor("y", self.y, (len(self.x),), inexact=True)
-        check_probabilities("weights", self.weights, len(self.x))
-        check_tensor("grid", self.grid, (None,), inexact=True)
         for name in ("x", "y", "weights", "grid"):
-            if getattr(self, name).dtype != torch.float64 or getattr(self, name).ndim != 1:
-                got = f"{getattr(self, name).dtype} of shape {tuple(getattr(self, name).shape)}"
-                raise ValueError(f"{name} must be one row of float64 numbers, got {got}")
+            row = check_tensor(name, getattr(self, name), (None,), inexact=True)
+            if row.dtype != torch.float64 or row.ndim != 1:
+                raise ValueError(f"{name} must be one row of float64, got {row.dtype} of shape {tuple(row.shape)}")
+        check_tensor("y", self.y, (len(self.x),))
+        check_probabilities("weights", self.weights, len(self.x))
         gaps = self.grid.diff()
         if len(gaps) < 2 or float(gaps[0]) <= 0 or float((gaps - gaps[0]).abs().max()) > 1e-9 * float(gaps[0]):
             raise ValueError("grid must be equidistant and increasing, of at least three points")
