@@ -249,7 +249,14 @@ def train(
     >>> net.outputs(members, x[None]).shape
     torch.Size([5, 6, 3])
     """
-    _check_data(network, table, labels)
+    check_instance("network", network, Network)
+    if check_tensor("labels", labels, (None,)).dtype != torch.int64:
+        raise TypeError(f"labels must be of dtype torch.int64, got {labels.dtype}")
+    if labels.ndim != 1 or not len(labels) or bool(((labels < 0) | (labels >= network.classes)).any()):
+        raise ValueError(f"labels must be classes from 0 to {network.classes - 1}, shape (n,) with n ≥ 1, got {labels}")
+    check_tensor("table", table, (None, len(labels), network.size, network.size), inexact=True, real=True)
+    if table.ndim != 4 or not len(table):
+        raise ValueError(f"table must have shape (|G|, n, size, size) with |G| ≥ 1, got {tuple(table.shape)}")
     check_int("epochs", epochs, minimum=0)
     check_int("batch", batch)
     check_float("rate", rate, minimum=0.0)
@@ -307,14 +314,3 @@ def train_ensemble(
         members = draw_members(network, min(block, count - first), seed, tilt, head, first, **kind)
         done.append(train(network, members, table, labels, seed=seed, first=first, **how))
     return tuple(torch.cat(column) for column in zip(*done, strict=True))
-
-
-def _check_data(network: Network, table: Tensor, labels: Tensor) -> None:
-    check_instance("network", network, Network)
-    if check_tensor("labels", labels, (None,)).dtype != torch.int64:
-        raise TypeError(f"labels must be of dtype torch.int64, got {labels.dtype}")
-    if labels.ndim != 1 or not len(labels) or bool(((labels < 0) | (labels >= network.classes)).any()):
-        raise ValueError(f"labels must be classes from 0 to {network.classes - 1}, shape (n,) with n ≥ 1, got {labels}")
-    check_tensor("table", table, (None, len(labels), network.size, network.size), inexact=True, real=True)
-    if table.ndim != 4 or not len(table):
-        raise ValueError(f"table must have shape (|G|, n, size, size) with |G| ≥ 1, got {tuple(table.shape)}")
