@@ -205,14 +205,12 @@ class Network:
             raise ValueError(f"dtype must be a real floating-point type, got {dtype}")
         stream = 1_000_003 * check_int("seed", seed, minimum=0, maximum=2**40) + first_run
         generators = [torch.Generator().manual_seed(stream + run) for run in range(runs)]
-        draws = [[self._draw(*pair, g) for pair in zip(self.layers, self.architecture.scales)] for g in generators]
-        return [torch.stack(layer).to(device, dtype) for layer in zip(*draws, strict=True)]
-
-    @staticmethod
-    def _draw(layer: LayerSpace, scale: float, generator: torch.Generator) -> Tensor:
-        shape = (layer.target.channels, layer.source.channels, layer.rank)
-        draw = torch.randn(shape, generator=generator, dtype=torch.float64, device="cpu")
-        return draw * (scale / layer.mean.sizes.to(torch.float64).sqrt())
+        start = []
+        for layer, scale in zip(self.layers, self.architecture.scales, strict=True):
+            shape = (layer.target.channels, layer.source.channels, layer.rank)
+            draws = [torch.randn(shape, generator=g, dtype=torch.float64, device="cpu") for g in generators]
+            start.append((torch.stack(draws) * (scale / layer.mean.sizes.to(torch.float64).sqrt())).to(device, dtype))
+        return start
 
     def embed(self, coordinates: Sequence[Tensor]) -> list[Tensor]:
         """Return dense layers from reduced coordinates."""
@@ -238,9 +236,15 @@ class Network:
         parameters
             Dense layers, or reduced coordinates (told apart by their number of axes), one tensor per layer.
         x
-            Inputs, shape ``(runs or 1, samples, channels, dim V)``.
+            Inputs, shape ``(runs or 1, samples, channels, dim V)``. Values are not looked at, only shapes and types.
         """
-        self._check(parameters, x)
+        self.check_parameters("parameters", parameters)
+        source = self.layers[0].source
+        wanted, runs = (source.channels, source.representation.dim), len(parameters[0])
+        if check_instance("x", x, Tensor).ndim != 4 or x.shape[2:] != wanted or len(x) not in (1, runs):
+            raise ValueError(f"x must have shape (1 or {runs}, samples, *{wanted}), got {tuple(x.shape)}")
+        if x.dtype != parameters[0].dtype:
+            raise TypeError(f"x must be of the parameters' dtype {parameters[0].dtype}, got {x.dtype}")
         h = x - self.architecture.centre
         for i, (layer, p) in enumerate(zip(self.layers, parameters, strict=True)):
             h = self._activations[i](layer.apply(p if p.ndim == 5 else layer.embed(p), h))
@@ -256,16 +260,6 @@ class Network:
         reduced = [(a[0], a[1], a[3], layer.rank) for a, layer in zip(dense, self.layers, strict=True)]
         if len(shapes) != len(dense) or not runs or any(s not in p for s, *p in zip(shapes, dense, reduced)):
             raise ValueError(f"{name} must hold layers of shapes {dense} or coordinates {reduced}, got {shapes}")
-
-    def _check(self, parameters: Sequence[Tensor], x: Tensor) -> None:
-        """Raise unless parameters and inputs fit; shapes and types only, since it is done at every step."""
-        self.check_parameters("parameters", parameters)
-        source = self.layers[0].source
-        wanted, runs = (source.channels, source.representation.dim), len(parameters[0])
-        if check_instance("x", x, Tensor).ndim != 4 or x.shape[2:] != wanted or len(x) not in (1, runs):
-            raise ValueError(f"x must have shape (1 or {runs}, samples, *{wanted}), got {tuple(x.shape)}")
-        if x.dtype != parameters[0].dtype:
-            raise TypeError(f"x must be of the parameters' dtype {parameters[0].dtype}, got {x.dtype}")
 
     def losses(self, parameters: Sequence[Tensor], x: Tensor, y: Tensor) -> Tensor:
         """Return the loss of every run and sample, shape ``(runs, samples)``.
