@@ -129,15 +129,10 @@ def transformed(task: Task, g: Tensor) -> tuple[Tensor, Tensor]:
     spaces[0].representation.group.check("g", g)
     inverse = spaces[0].representation.group.inverse(g)
     source = spaces[0].representation.permutation(inverse).to(task.inputs.device)
-    x = _read(task.inputs, source)
+    x = task.inputs[..., source].movedim(-2, 0)
     if task.targets.ndim == 1:
         return x, task.targets.expand(len(g), -1)
-    return x, _read(task.targets, spaces[-1].representation.permutation(inverse).to(source.device))
-
-
-def _read(values: Tensor, source: Tensor) -> Tensor:
-    """Return ``values[..., source[k]]`` for every k, shape ``(len(source), *values.shape)``."""
-    return values[..., source].movedim(-2, 0)
+    return x, task.targets[..., spaces[-1].representation.permutation(inverse).to(source.device)].movedim(-2, 0)
 
 
 def _parts(x: Tensor, y: Tensor, weights: Tensor, part: int) -> Iterator[View]:
