@@ -184,6 +184,14 @@ def test_a_real_element_separates_real_types_only(group: FiniteGroup, together: 
     assert max(norms) == pytest.approx(together)
 
 
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_eigenspaces_are_whole_in_either_precision(dtype: torch.dtype) -> None:
+    """A representation of dimension d comes d times in the regular one, each time as one eigenspace of dimension d."""
+    c = torch.randn(24, dtype=dtype, generator=torch.Generator().manual_seed(0))
+    sizes = sorted(basis.shape[1] for basis in eigenspaces(Symmetric(4).cayley_table(), c))
+    assert sizes == [1] * 2 + [2] * 2 + [3] * 6
+
+
 def test_no_group_no_decomposition() -> None:
     """A Latin square with a neutral element, but without associativity, is refused."""
     loop = torch.tensor([[0, 1, 2, 3, 4], [1, 0, 3, 4, 2], [2, 4, 0, 1, 3], [3, 2, 4, 0, 1], [4, 3, 1, 2, 0]])
@@ -320,3 +328,5 @@ def test_bad_tables(table: torch.Tensor, error: type[Exception]) -> None:
 def test_bad_elements() -> None:
     with pytest.raises(ValueError, match=r"c must have shape \(..., 6\)"):
         eigenspaces(Symmetric(3).cayley_table(), torch.zeros(5))
+    with pytest.raises(ValueError, match=r"c must have shape \(6,\), got \(2, 6\)"):
+        eigenspaces(Symmetric(3).cayley_table(), torch.zeros(2, 6))

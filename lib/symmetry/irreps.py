@@ -46,10 +46,11 @@ def eigenspaces(table: Tensor, c: Tensor) -> list[Tensor]:
     TypeError, ValueError
         No multiplication table, or c has another length, is no tensor or not finite.
     """
-    check_tensor("c", c, (len(_check_table(table)),), inexact=True)
+    if check_tensor("c", c, (len(_check_table(table)),), inexact=True).ndim != 1:
+        raise ValueError(f"c must have shape ({len(table)},), got {tuple(c.shape)}")
     operator = c[table.argsort(-1)]  # row u lists the numbers of u⁻¹w
     values, vectors = torch.linalg.eigh((operator + operator.mH) / 2)
-    gap = 1e-9 * float(values[-1] - values[0])
+    gap = max(1e-9, 64 * torch.finfo(c.dtype).eps) * float(values[-1] - values[0])
     sizes = torch.unique_consecutive((values.diff(prepend=values[:1]) > gap).cumsum(0), return_counts=True)[1]
     return list(vectors.split(sizes.tolist(), dim=-1))
 
