@@ -52,8 +52,23 @@ class Cyclic(FiniteGroup):
         return torch.tensor([[1 % self.n]], device="cpu")
 
 
-class Symmetric(FiniteGroup):
-    """The symmetric group S_n: an element is the list of images of 0 … n − 1; products compose right to left.
+class PermutationGroup(FiniteGroup):
+    """A group of permutations: an element is the list of images of 0 … n − 1; products compose right to left."""
+
+    n: int
+
+    def multiply(self, a: Tensor, b: Tensor) -> Tensor:
+        """Return ``(ab)(i) = a(b(i))``."""
+        a, b = torch.broadcast_tensors(a, b)
+        return torch.gather(a, -1, b)
+
+    def inverse(self, a: Tensor) -> Tensor:
+        """Return the inverse permutation."""
+        return torch.argsort(a, dim=-1)
+
+
+class Symmetric(PermutationGroup):
+    """The symmetric group S_n of all permutations.
 
     Elements are numbered by their Lehmer code in the factorial number system, which fits 64 bits for n ≤ 20.
 
@@ -71,15 +86,6 @@ class Symmetric(FiniteGroup):
     def contains(self, a: Tensor) -> Tensor:
         """Return which vectors list every number from 0 to n − 1 once."""
         return (a.sort(-1).values == torch.arange(self.n, device=a.device)).all(-1)
-
-    def multiply(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return ``(ab)(i) = a(b(i))``."""
-        a, b = torch.broadcast_tensors(a, b)
-        return torch.gather(a, -1, b)
-
-    def inverse(self, a: Tensor) -> Tensor:
-        """Return the inverse permutation."""
-        return torch.argsort(a, dim=-1)
 
     def element(self, index: Tensor) -> Tensor:
         """Return the permutation with the given lexicographic rank."""

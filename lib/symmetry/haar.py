@@ -196,9 +196,7 @@ class Composition(Projection):
 
     def __init__(self, representation: Representation) -> None:
         super().__init__(representation)
-        group = representation.group
-        if not isinstance(group, SemidirectProduct):
-            raise TypeError(f"group must be a SemidirectProduct for a composition, got {group}")
+        group = check_instance("group", representation.group, SemidirectProduct)
         N, H = group.normal, group.complement
         self.normal = projection(Restriction(representation, N, lambda n: group.join(n, H.identity().to(n.device))))
         self.complement = projection(Restriction(representation, H, lambda h: group.join(N.identity().to(h.device), h)))

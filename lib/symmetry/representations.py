@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lib.checks import check_callable, check_int, check_tensor
+from lib.checks import check_callable, check_instance, check_int, check_tensor
 from lib.symmetry.groups import FiniteGroup, Group
 from lib.symmetry.lie import CompactLieGroup
 
@@ -39,9 +39,7 @@ class Representation:
     is_complex = False
 
     def __init__(self, group: Group, dim: int, name: str) -> None:
-        if not isinstance(group, Group):
-            raise TypeError(f"group must be a Group, got {group!r} of type {type(group).__name__}")
-        self.group, self.dim, self.name = group, check_int("dim", dim), name
+        self.group, self.dim, self.name = check_instance("group", group, Group), check_int("dim", dim), name
         self.shape: tuple[int, ...] = (dim,)
 
     def __repr__(self) -> str:
