@@ -55,10 +55,7 @@ class GeneratedGroup(PermutationGroup):
             frontier = products[~torch.isin(self._code(products), self._code(known))]
             known = torch.cat([known, frontier])
             if len(known) > limit:
-                raise ValueError(
-                    f"permutations must generate a group of at most limit = {limit} elements, "
-                    f"got {len(known)} before {self.name} closed"
-                )
+                raise ValueError(f"{self.name} must have at most limit = {limit} elements, got {len(known)} unclosed")
         return known.unique(dim=0)
 
     def identity(self) -> Tensor:

@@ -88,8 +88,9 @@ class GroupConvolution:
 
     def _convolve(self, h: Tensor, w: Tensor) -> Tensor:
         axes = tuple(range(-1 - len(self._moduli), -1))
-        over_h = torch.fft.rfftn(self._laid_out(h), dim=axes).flatten(-1 - len(axes), -2)
-        over_w = torch.fft.fftn(self._laid_out(w), dim=axes).flatten(-1 - len(axes))
+        torus = (*self._moduli, self._cosets)
+        over_h = torch.fft.rfftn(h.unflatten(-1, torus), dim=axes).flatten(-1 - len(axes), -2)
+        over_w = torch.fft.fftn(w.unflatten(-1, torus), dim=axes).flatten(-1 - len(axes))
         product = _coset_sum(over_h, over_w[..., self._on(h.device)[0]])
         half = (*self._moduli[:-1], self._moduli[-1] // 2 + 1)
         return torch.fft.irfftn(product.unflatten(-2, half), s=self._moduli, dim=axes).flatten(-1 - len(axes))
@@ -103,9 +104,6 @@ class GroupConvolution:
         """Return ``f ∗ w^∨``, the adjoint of convolution by w: ``⟨h∗w, f⟩ = ⟨h, f∗w^∨⟩`` for every h."""
         self._check(f=f, w=w)
         return self._convolve(f, w[..., self._on(w.device)[1]])
-
-    def _laid_out(self, f: Tensor) -> Tensor:
-        return f.unflatten(-1, (*self._moduli, self._cosets))
 
     def _on(self, device: torch.device) -> tuple[Tensor, Tensor]:
         """Return the tables of frequencies and of inverses on a device."""

@@ -154,7 +154,6 @@ def fourier_transform(*functions):
     for f in functions:
         transform = FOURIER[{6: C6, 8: D4, 21: F21}[f.shape[-1]]]
         blocks = transform.forward(f)
-        transform.check_blocks("blocks", blocks)
         out += [*blocks, transform.inverse(blocks), transform.convolve(f, f)]
         out += [fourier.spectrum(blocks), fourier.schatten_norm(blocks, 1.0), fourier.fourier_rank(blocks)]
         out.append(fourier.effective_rank(blocks))
