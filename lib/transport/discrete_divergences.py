@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lib.checks import check_choice, check_float, check_instance
-from lib.transport.divergences import KINDS, PIVOTS, invariant_program, transport
+from lib.checks import check_choice, check_instance
+from lib.transport.divergences import KINDS, PIVOTS, check_regularised, invariant_program, transport
 from lib.transport.finite_spaces import FiniteSpace
 
 if TYPE_CHECKING:
@@ -106,8 +106,9 @@ def wasserstein_potential(space: FiniteSpace, q: Tensor, p: Tensor) -> Tensor:
     if q.ndim != 1:
         raise ValueError(f"q and p must be one law each, shape ({space.size},), got {tuple(q.shape)}")
     cost = space.distances.cpu().numpy()
-    multipliers = ot.emd(a[0], b[0], cost, numItermax=PIVOTS, log=True)[1]["v"]
-    gamma = (cost - multipliers)[:, b[0] > 0].min(1)
+    unit = min(1.0, 2.0 ** np.frexp(cost.max())[1])  # for small costs, as in transport
+    multipliers = ot.emd(a[0], b[0], cost / unit, numItermax=PIVOTS, log=True)[1]["v"]
+    gamma = unit * (cost / unit - multipliers)[:, b[0] > 0].min(1)
     return torch.from_numpy(gamma - gamma.mean()).to(q)
 
 
@@ -150,11 +151,13 @@ def mmd_invariant(space: FiniteSpace, q: Tensor, p: Tensor, bandwidth: float = 1
     from scipy.linalg import null_space
 
     check_instance("space", space, FiniteSpace)
-    values, vectors = np.linalg.eigh(space.kernel(bandwidth).cpu().numpy())
-    if values[0] < -1e-10 * values[-1]:
+    kernel = space.kernel(bandwidth)
+    values, vectors = np.linalg.eigh(kernel.double().cpu().numpy())
+    rounding = max(1e-10, 32 * torch.finfo(kernel.dtype).eps)
+    if values[0] < -rounding * values[-1]:
         raise ArithmeticError(f"the kernel is not positive semidefinite, its least eigenvalue is {values[0]:.2g}")
     features = vectors * np.sqrt(values.clip(0))
-    invariant = null_space((features[space.maps.cpu()] - features).reshape(-1, space.size), rcond=1e-10)
+    invariant = null_space((features[space.maps.cpu()] - features).reshape(-1, space.size), rcond=rounding)
     return _each(lambda a, b: float(np.linalg.norm(invariant.T @ (features.T @ (a - b)))), space, q, p)
 
 
@@ -185,7 +188,7 @@ def regularised(space: FiniteSpace, q: Tensor, p: Tensor, kind: str = "alpha2", 
     import cvxpy as cp
     from scipy.sparse import coo_array
 
-    _check_regularised(kind, lipschitz)
+    check_regularised(kind, lipschitz)
     a, b = _check_laws(space, q, p)
     run, i, j = np.nonzero((a[:, :, None] > 0) & (b[:, None, :] > 0))
     ones, entry = np.ones(len(run)), np.arange(len(run))
@@ -216,7 +219,7 @@ def regularised_invariant(
     """
     import cvxpy as cp
 
-    _check_regularised(kind, lipschitz)
+    check_regularised(kind, lipschitz)
     a, b = (law @ _orbit_sums(space).cpu().numpy() for law in _check_laws(space, q, p))
     gamma = cp.Variable((space.orbits, len(a)))
     limits = lipschitz * _orbit_limits(space).amin(0).cpu().numpy()
@@ -282,9 +285,3 @@ def _check_laws(space: FiniteSpace, q: Tensor, p: Tensor) -> tuple[np.ndarray, n
         raise ValueError(f"q and p must have one shape, got {tuple(q.shape)} and {tuple(p.shape)}")
     first, second = (law.detach().cpu().double().reshape(-1, space.size).numpy() for law in (q, p))
     return first, second
-
-
-def _check_regularised(kind: str, lipschitz: float) -> None:
-    check_choice("kind", kind, KINDS)
-    if check_float("lipschitz", lipschitz) <= 0:
-        raise ValueError(f"lipschitz must be positive, got {lipschitz}")

@@ -17,6 +17,7 @@ from torch import Tensor
 from lib.checks import check_callable, check_float, check_instance, check_int, check_tensor
 from lib.symmetry.groups import FiniteGroup
 from lib.symmetry.representations import Representation
+from lib.transport.quotient import euclidean
 
 SCALES = (0.25, 0.5, 1.0, 2.0)  # widths of the kernels, relative to the median distance
 Move = Callable[[Tensor, torch.Generator], Tensor]
@@ -168,7 +169,7 @@ def pooled_kernel(points: Tensor) -> Tensor:
     """
     check_tensor("points", points, (None, None), inexact=True, real=True)
     points = points.double()
-    distances = torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist")
+    distances = euclidean(points, points)
     if not bool(distances.isfinite().all()):
         largest = float(points.abs().max())
         raise ValueError(f"points must lie less than 1e154 apart, got coordinates up to {largest:.1e}; rescale them")

@@ -68,7 +68,7 @@ def regularised(x, y):
 
 @call(normal(3, 2, 2), normal(5, 2))
 def measured_isometries(matrices, points):
-    nearest = quotient.nearest_image(TURNS.images, 4)
+    nearest = quotient.nearest_image(TURNS.images)
     return quotient.isometry_defect(matrices), quotient.polar(points), nearest(points, points)
 
 
