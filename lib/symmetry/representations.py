@@ -146,9 +146,8 @@ class PermutationRepresentation(Representation):
         p, q, pq = images(g), images(h), images(group.multiply(g, h))
         if check_tensor("images(g)", p).dtype != torch.int64:
             raise TypeError(f"images(g) must be of dtype torch.int64, got {p.dtype}")
-        if p.shape != (len(g), dim) or not torch.equal(
-            p.sort(-1).values, torch.arange(dim, device=p.device).expand_as(p)
-        ):
+        every = torch.arange(dim, device=p.device).expand(len(g), dim)
+        if p.shape != every.shape or not torch.equal(p.sort(-1).values, every):
             wanted = f"permutations of {dim} indices, shape ({len(g)}, {dim}) for {len(g)} elements"
             raise ValueError(f"images must return {wanted}, got shape {tuple(p.shape)} or other entries")
         if not torch.equal(torch.gather(p, -1, q), pq):
@@ -220,7 +219,7 @@ class _Dual(Representation):
 
     def __init__(self, base: Representation) -> None:
         super().__init__(base.group, base.dim, f"{base.name}*")
-        self.base, self.is_unitary, self.is_complex = base, base.is_unitary, base.is_complex
+        self.base, self.shape, self.is_unitary, self.is_complex = base, base.shape, base.is_unitary, base.is_complex
 
     def _matrix(self, g: Tensor) -> Tensor:
         return self.base._matrix(self.group.inverse(g)).mT
@@ -301,7 +300,9 @@ class TensorProduct(Representation):
 
     def dual(self) -> Representation:
         """Return the tensor product of the duals."""
-        return TensorProduct(self.first.dual(), self.second.dual())
+        dual = TensorProduct(self.first.dual(), self.second.dual())
+        dual.shape = self.shape
+        return dual
 
 
 def _common_group(name: str, parts: tuple[Representation, ...]) -> Group:
