@@ -179,17 +179,11 @@ class Irreducibles:
             )
         self._table = self.complement.cayley_table()
         self.families = self._find_families(seeded(seed))
-        layout = self.layout()
-        self.dims = tuple(sorted({d for _, _, d, _ in layout}))
-        self.counts = tuple(sum(k for _, _, d, k in layout if d == dim) for dim in self.dims)
-
-    def layout(self) -> list[tuple[Family, Tensor, int, int]]:
-        """Return (family, σ's of one dimension, dimension of the induced, their number), in the order of stacking."""
-        return [
-            (family, sigma, family.characters.shape[1] * sigma.shape[-1], family.characters.shape[0] * len(sigma))
-            for family in self.families
-            for sigma in family.little
+        sizes = [
+            (len(F.characters) * len(s), F.characters.shape[1] * s.shape[-1]) for F in self.families for s in F.little
         ]
+        self.dims = tuple(sorted({d for _, d in sizes}))
+        self.counts = tuple(sum(count for count, d in sizes if d == dim) for dim in self.dims)
 
     def matrices(self, g: Tensor) -> tuple[Tensor, ...]:
         """Return ρ(g) for all ρ, shape ``(..., n_d, d, d)`` per dimension d, for g of shape ``(..., *element_shape)``.
@@ -199,12 +193,14 @@ class Irreducibles:
         number = self.group.index(self.group.check("g", g)).cpu()
         a, h = number // self.complement.order, number % self.complement.order
         stacks: dict[int, list[Tensor]] = {d: [] for d in self.dims}
-        for family, sigma, d, _ in self.layout():
+        for family in self.families:
             chi = self.characters(family.characters, a)  # (..., K, m)
-            padded = torch.cat([sigma, torch.zeros_like(sigma[:, :1])], dim=1)
-            blocks = padded.transpose(0, 1)[family.place[h]].movedim(-3, -5)  # (..., q, m, m, δ, δ)
-            product = chi[..., None, :, None, None, None] * blocks.unsqueeze(-6)
-            stacks[d].append(product.transpose(-3, -2).flatten(-2).flatten(-3, -2).flatten(-4, -3))
+            for sigma in family.little:
+                padded = torch.cat([sigma, torch.zeros_like(sigma[:, :1])], dim=1)
+                blocks = padded.transpose(0, 1)[family.place[h]].movedim(-3, -5)  # (..., q, m, m, δ, δ)
+                product = chi[..., None, :, None, None, None] * blocks.unsqueeze(-6)
+                block = product.transpose(-3, -2).flatten(-2).flatten(-3, -2).flatten(-4, -3)  # (..., K·q, m·δ, m·δ)
+                stacks[block.shape[-1]].append(block)
         return tuple(torch.cat(stack, dim=-3).to(g.device) for stack in stacks.values())
 
     def characters(self, k: Tensor, a: Tensor) -> Tensor:

@@ -206,10 +206,7 @@ def _add_orbit(points: Tensor, vector: Tensor, matrices: Tensor, limit: int) -> 
         frontier = moved[~close.tril(-1).any(-1)]  # of several equal images the first
         orbit = torch.cat([orbit, frontier])
         if len(orbit) > limit:
-            raise ValueError(
-                f"matrices must generate a group of at most limit = {limit} elements, "
-                f"got an orbit of {len(orbit)} vectors that had not closed"
-            )
+            raise ValueError(f"matrices must generate at most limit = {limit} elements, got an orbit of {len(orbit)}")
     return torch.cat([points, orbit])
 
 

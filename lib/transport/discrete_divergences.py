@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from scipy.linalg import null_space
+from scipy.sparse import coo_array
+from scipy.special import xlogy
 from torch import Tensor
 
 from lib.checks import check_choice, check_instance
@@ -118,8 +121,7 @@ def wasserstein_invariant(space: FiniteSpace, q: Tensor, p: Tensor) -> Tensor:
     One unknown per orbit, and the inequality ``γ(σx) − γ(τy) ≤ d(σx, τy)`` for every pair of orbits and *all* pairs of
     group elements. Arguments as in :func:`wasserstein`.
     """
-    limits = _orbit_limits(space)
-    sums = _orbit_sums(space)
+    limits, sums = _orbit_limits(check_instance("space", space, FiniteSpace)), _orbit_sums(space)
 
     def value(a: np.ndarray, b: np.ndarray) -> float:
         return invariant_program(limits, torch.from_numpy(a - b).to(sums) @ sums)
@@ -148,8 +150,6 @@ def mmd_invariant(space: FiniteSpace, q: Tensor, p: Tensor, bandwidth: float = 1
     ArithmeticError
         The kernel is not positive semidefinite: the distances embed into no Euclidean space.
     """
-    from scipy.linalg import null_space
-
     check_instance("space", space, FiniteSpace)
     kernel = space.kernel(bandwidth)
     values, vectors = np.linalg.eigh(kernel.double().cpu().numpy())
@@ -186,7 +186,6 @@ def regularised(space: FiniteSpace, q: Tensor, p: Tensor, kind: str = "alpha2", 
         The solver fails.
     """
     import cvxpy as cp
-    from scipy.sparse import coo_array
 
     check_regularised(kind, lipschitz)
     a, b = _check_laws(space, q, p)
@@ -242,8 +241,6 @@ def _f_divergence(eta: np.ndarray, p: np.ndarray, kind: str) -> np.ndarray:
     ratio = np.divide(eta, p, out=np.ones_like(eta), where=p > 0)
     if kind == "alpha2":
         return (p * (ratio**2 - 1)).sum(-1) / 2
-    from scipy.special import xlogy
-
     return (p * (xlogy(ratio, ratio) - ratio + 1)).sum(-1)
 
 
@@ -279,9 +276,7 @@ def _shaped(values: np.ndarray, like: Tensor) -> Tensor:
 
 def _check_laws(space: FiniteSpace, q: Tensor, p: Tensor) -> tuple[np.ndarray, np.ndarray]:
     """Return two laws as arrays ``(runs, N)`` in float64, or raise."""
-    if not isinstance(space, FiniteSpace):
-        raise TypeError(f"space must be a FiniteSpace (see orbit_closure), got {type(space).__name__}")
-    if space.check_law("q", q).shape != space.check_law("p", p).shape:
+    if check_instance("space", space, FiniteSpace).check_law("q", q).shape != space.check_law("p", p).shape:
         raise ValueError(f"q and p must have one shape, got {tuple(q.shape)} and {tuple(p.shape)}")
     first, second = (law.detach().cpu().double().reshape(-1, space.size).numpy() for law in (q, p))
     return first, second

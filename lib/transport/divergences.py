@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from scipy.optimize import linear_sum_assignment, linprog
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import minimum_spanning_tree
 from torch import Tensor
 
 from lib.checks import check_choice, check_float, check_probabilities, check_tensor
-from lib.transport.quotient import Isometries, check_action, check_pair, quotient_cost
+from lib.transport.quotient import Isometries, check_action, check_pair
 
 KINDS = ("alpha2", "kl")
 # How often the simplex of POT may pivot; its own limit of 1e5 stops early on a thousand points.
@@ -42,8 +45,12 @@ def w1(x: Tensor, y: Tensor, action: Isometries, a: Tensor | None = None, b: Ten
     TypeError, ValueError
         Samples that are empty, not finite or of another dimension; masses that are no probability vectors.
     """
-    check_samples(x, y, action)
-    return transport(quotient_cost(x, y, action), _masses("a", a, len(x)), _masses("b", b, len(y)))
+    check_action(action)
+    for name, sample in (("x", x), ("y", y)):
+        if action.check_points(name, sample).ndim != 2:
+            raise ValueError(f"{name} must have shape (n, {action.dim}), got {tuple(sample.shape)}")
+    _check_plain(x, y)
+    return transport(action.distance(x, y), _masses("a", a, len(x)), _masses("b", b, len(y)))
 
 
 def transport(cost: Tensor, a: np.ndarray, b: np.ndarray) -> float:
@@ -79,8 +86,6 @@ def w1_batch(x: Tensor, y: Tensor, action: Isometries) -> Tensor:
     >>> w1_batch(x, y, no_group(2)), w1_batch(x, y, turns(4)).round(decimals=6)
     (tensor([1.4142], dtype=torch.float64), tensor([0.], dtype=torch.float64))
     """
-    from scipy.optimize import linear_sum_assignment
-
     check_action(action)
     if action.check_points("x", x).ndim != 3 or action.check_points("y", y).shape != x.shape:
         raise ValueError(f"x and y must have one shape (replicates, n, dim), got {tuple(x.shape)} and {tuple(y.shape)}")
@@ -120,9 +125,6 @@ def invariant_program(distances: Tensor, gain: Tensor) -> float:
     gain
         Shape ``(N,)``, with sum zero.
     """
-    from scipy.optimize import linprog
-    from scipy.sparse import coo_array
-
     count = len(check_tensor("gain", gain, (None,), inexact=True, real=True))
     check_tensor("distances", distances, (None, count, count), inexact=True, real=True)
     if gain.ndim != 1 or distances.ndim != 3:
@@ -178,7 +180,7 @@ def regularised_batch(x: Tensor, y: Tensor, action: Isometries, kind: str = "alp
     check_regularised(kind, lipschitz)
     points, values = torch.cat([x, y], 1), []
     for some in points.split(max(1, _POTENTIALS // points.shape[1])):
-        cost = lipschitz * quotient_cost(some, some, action).cpu().numpy()
+        cost = lipschitz * action.distance(some, some).cpu().numpy()
         values.append(dual_values(cost, x.shape[1], kind))
     return torch.tensor(np.concatenate(values), dtype=x.dtype, device=x.device)
 
@@ -237,8 +239,6 @@ def _first_inequalities(cost: np.ndarray) -> np.ndarray:
 
     A tree joins all points: without it a cluster of points of Q alone could rise without limit.
     """
-    from scipy.sparse.csgraph import minimum_spanning_tree
-
     active = minimum_spanning_tree(cost + 1e-300).toarray() > 0
     near = np.argsort(cost + np.diag(np.full(len(cost), np.inf)), axis=1)[:, :6]
     np.put_along_axis(active, near[:, : len(cost) - 1], True, axis=1)
@@ -265,7 +265,6 @@ def _solve_round(
     with exponential cones. Replicates do not interact: one program with the sum of their duals solves all of them.
     """
     import cvxpy as cp
-    from scipy.sparse import coo_array
 
     place = np.arange(eta.size).reshape(eta.shape)
     replicate, i, j = np.nonzero(active)
@@ -297,15 +296,6 @@ def check_regularised(kind: str, lipschitz: float) -> None:
     check_choice("kind", kind, KINDS)
     if check_float("lipschitz", lipschitz) <= 0:
         raise ValueError(f"lipschitz must be positive, got {lipschitz}")
-
-
-def check_samples(x: Tensor, y: Tensor, action: Isometries) -> None:
-    """Raise unless x and y are two samples ``(n, dim)``, ``(m, dim)`` of points that the group acts on."""
-    check_action(action)
-    for name, sample in (("x", x), ("y", y)):
-        if action.check_points(name, sample).ndim != 2:
-            raise ValueError(f"{name} must have shape (n, {action.dim}), got {tuple(sample.shape)}")
-    _check_plain(x, y)
 
 
 def _check_plain(x: Tensor, y: Tensor) -> None:

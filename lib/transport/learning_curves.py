@@ -139,22 +139,17 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Saving:
+class Saving(Interval):
     """An equivalent factor, averaged (geometrically) over the levels that both curves cover.
 
     Attributes
     ----------
-    value, low, high : float
-        The factor and its 95 % bootstrap interval over the seeds.
     best, worst : float
         The levels covered by both curves, the better (smaller) first.
     covered : bool
         Whether there are such levels. If not, ``value`` is only a bound: the amounts ran out, on one side.
     """
 
-    value: float
-    low: float
-    high: float
     best: float
     worst: float
     covered: bool

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from scipy.stats import binom
 from torch import Tensor
 
 from lib.checks import check_callable, check_float, check_instance, check_int, check_tensor
@@ -208,20 +209,12 @@ def _test_runs(pooled: Tensor, n: int, generator: torch.Generator, permutations:
     return observed.to(pooled.dtype), (1 + larger).double() / (1 + permutations)
 
 
-def rejection_interval(trials: int, level: float = 0.05, coverage: float = 0.95) -> tuple[int, int]:
-    """Return the central interval of the number of rejections of a test that is exact at its level (binomial)."""
-    from scipy.stats import binom
-
-    check_int("trials", trials)
-    low, high = binom.interval(_check_share("coverage", coverage), trials, _check_share("level", level))
-    return int(low), int(high)
-
-
 def outside_interval(rejections: int, trials: int, level: float = 0.05, coverage: float = 0.95) -> int:
-    """Return by how many rejections a count misses :func:`rejection_interval`, zero inside."""
-    low, high = rejection_interval(trials, level, coverage)
+    """Return by how many rejections a test that is exact at its level misses the central binomial interval."""
+    check_int("trials", trials)
     count = check_int("rejections", rejections, minimum=0, maximum=trials)
-    return max(low - count, count - high, 0)
+    low, high = binom.interval(_check_share("coverage", coverage), trials, _check_share("level", level))
+    return int(max(low - count, count - high, 0))
 
 
 def _check_share(name: str, value: float) -> float:
