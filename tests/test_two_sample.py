@@ -229,8 +229,8 @@ def test_bad_samples_are_refused():
     x = normal(8, 2)
     for y, message in (
         (normal(8, 3), "y must have shape"),
-        (normal(2, 8, 2), "same runs"),
-        (normal(1, 2), "at least two points"),
+        (normal(2, 8, 2), "one shape of runs"),
+        (normal(1, 2), "n, m ≥ 2"),
         (normal(8, 2).float(), "one dtype"),
         (x * float("nan"), "y must be finite"),
     ):

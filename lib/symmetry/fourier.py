@@ -56,8 +56,7 @@ class GroupFourier:
         self.dims, self.counts = self.irreducibles.dims, self.irreducibles.counts
         H = self.irreducibles.complement.order
         families = self.irreducibles.families
-        places = [(F.characters[:, :, None, None] * H + F.source).flatten() for F in families]
-        self._gather = torch.cat(places)
+        self._gather = torch.cat([(F.characters[:, :, None, None] * H + F.source).flatten() for F in families])
         self._scatter = self._gather.argsort()
         self._axes = tuple(range(-len(self.irreducibles.moduli) - 1, -1))
 

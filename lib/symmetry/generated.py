@@ -98,10 +98,8 @@ def frobenius(p: int, q: int) -> SemidirectProduct:
 def quaternions_on_plane() -> SemidirectProduct:
     """Return (C5×C5) ⋊ Q8 of order 200: Q8 acts on the plane over the field of five elements, freely away from 0."""
     a, x = torch.tensor([[2, 0], [0, 3]]), torch.tensor([[0, -1], [1, 0]])
-    table = [torch.eye(2, dtype=torch.int64)]
-    for _ in range(3):
-        table.append(table[-1] @ a % 5)
-    matrices = torch.stack([power @ flip % 5 for power in table for flip in (table[0], x)])
+    one = torch.eye(2, dtype=torch.int64)
+    matrices = torch.stack([power @ flip % 5 for power in (one, a, a @ a, a @ a @ a) for flip in (one, x)])
     H, N = Quaternion(8), translations(5)
 
     def action(h: Tensor, n: Tensor) -> Tensor:

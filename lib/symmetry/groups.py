@@ -107,7 +107,7 @@ class Symmetric(PermutationGroup):
     def generators(self) -> Tensor:
         """Return the transposition (0 1) and the cycle (0 1 … n − 1)."""
         swap = torch.arange(self.n, device="cpu")
-        swap[: min(2, self.n)] = swap[: min(2, self.n)].flip(0)
+        swap[:2] = swap[:2].flip(0)
         return torch.stack([swap, torch.arange(self.n, device="cpu").roll(-1)])
 
     def class_quadrature(self, degree: int | None = None) -> tuple[Tensor, Tensor]:
@@ -244,12 +244,11 @@ class SemidirectProduct(FiniteGroup):
         N, H = self.normal, self.complement
         n, m = (torch.cat([N.generators(), N.sample(64, generator)]) for _ in range(2))
         h, k = (torch.cat([H.generators(), H.sample(64, generator)])[:, None] for _ in range(2))
-        m = m.flip(0)
+        m, k = m.flip(0), k.flip(0)
         if not torch.equal(self.action(H.identity(), n), n):
             raise ValueError(f"action must be by automorphisms of {N}: φ_1(n) differs from n")
         if not torch.equal(self.action(h, N.multiply(n, m)), N.multiply(self.action(h, n), self.action(h, m))):
             raise ValueError(f"action must act by automorphisms of {N}: φ_h(nm) differs from φ_h(n)φ_h(m)")
-        k = k.flip(0)
         if not torch.equal(self.action(H.multiply(h, k), n), self.action(h, self.action(k, n))):
             raise ValueError(f"action must be a homomorphism of {H}: φ_hk differs from φ_h φ_k")
 

@@ -173,10 +173,8 @@ class Irreducibles:
         self.group = check_instance("group", group, FiniteGroup)
         self.moduli, self.complement = split(group) or ((1,), group)
         if self.complement.order > DECOMPOSITION_LIMIT:
-            raise ValueError(
-                f"group must be a product A ⋊ H with A a product of cyclic groups and H of order at most "
-                f"{DECOMPOSITION_LIMIT}, got {group} with |H| = {self.complement.order}"
-            )
+            wanted = f"A ⋊ H with A a product of cyclic groups and H of order at most {DECOMPOSITION_LIMIT}"
+            raise ValueError(f"group must be {wanted}, got {group} with |H| = {self.complement.order}")
         self._table = self.complement.cayley_table()
         self.families = self._find_families(seeded(seed))
         sizes = [

@@ -5,6 +5,7 @@ Everything that works for the book's groups works for these: representations, pr
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 
@@ -54,10 +55,7 @@ def named(name: str) -> FiniteGroup:
         factors = [_KINDS[p[1]](int(p[2])) if p[1] else frobenius(int(p[3]), int(p[4])) for p in parts]
     except ValueError as error:
         raise ValueError(f"there is no group {name!r} here: {error}") from None
-    product = factors[0]
-    for factor in factors[1:]:
-        product = DirectProduct(product, factor)
-    return product
+    return functools.reduce(DirectProduct, factors)
 
 
 class TableGroup(FiniteGroup):

@@ -22,7 +22,6 @@ from lib.symmetry.groups import FiniteGroup
 from lib.symmetry.representations import Representation
 
 CHUNK = 2**25  # entries of the largest intermediate array
-ISOMETRY_TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True)
@@ -225,10 +224,9 @@ def linear(representation: Representation) -> Isometries:
     g = representation.group.elements()
     if not representation.is_permutation:
         defect = isometry_defect(representation.matrix(representation.group.generators()))
-        if defect > ISOMETRY_TOLERANCE:
+        if defect > 1e-9:
             raise ValueError(
-                f"representation must act by isometries: |ρᵀρ − 1| is {defect:.2g} for {representation.name}, "
-                f"allowed is {ISOMETRY_TOLERANCE:g}"
+                f"representation must act by isometries: |ρᵀρ − 1| is {defect:.2g} for {representation.name}"
             )
 
     def images(x: Tensor) -> Tensor:
