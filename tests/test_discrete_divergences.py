@@ -171,6 +171,21 @@ def test_the_potential_is_optimal_and_so_is_its_symmetrisation():
     torch.testing.assert_close((raw - other) @ potential, wasserstein(space, raw, other))
 
 
+def test_small_distances_have_a_potential_too():
+    space = space_of(planar(Cyclic(4)))
+    q, p = laws_on(space)
+    tiny = FiniteSpace(space.points, space.maps, 1e-15 * space.distances)
+    assert float((q - p) @ wasserstein_potential(tiny, q, p)) == pytest.approx(float(wasserstein(tiny, q, p)), rel=1e-9)
+
+
+@pytest.mark.parametrize("representation", [planar(Cyclic(3)), planar(Dihedral(5))], ids=str)
+def test_orbits_close_in_single_precision(representation):
+    starts = torch.randn(2, 2, generator=torch.Generator().manual_seed(0))
+    space = orbit_closure(representation, starts, torch.eye(2, dtype=DOUBLE))
+    assert space.points.dtype == space.distances.dtype == torch.float32
+    assert (space.size, space.orbits) == (2 * representation.group.order, 2)
+
+
 def test_mmd_is_reached_by_its_witness_and_by_no_other_function():
     space = oblique()
     q, p = laws_on(space)
@@ -393,6 +408,8 @@ def test_bad_orbits_are_refused():
         orbit_closure(planar(Cyclic(4)), starts[:0])
     with pytest.raises(ValueError, match="invertible"):
         orbit_closure(planar(Cyclic(4)), starts, torch.ones(2, 2, dtype=DOUBLE))
+    with pytest.raises(TypeError, match="metric must be real"):
+        orbit_closure(planar(Cyclic(4)), starts, torch.eye(2) + 0j)
     with pytest.raises(ValueError, match="function must have shape"):
         space_of(natural(Symmetric(3))).symmetrise_function(starts)
     assert orbit_closure(pixels(Dihedral(4), 2), torch.eye(4, dtype=DOUBLE)).orbits == 1

@@ -22,6 +22,7 @@ from lib.symmetry.representations import MatrixRepresentation, Representation
 from lib.transport import quotient
 from lib.transport.divergences import (
     KINDS,
+    invariant_program,
     regularised_batch,
     transport,
     w1,
@@ -523,6 +524,16 @@ class TestBadInput:
     def test_infinite_groups_without_images(self):
         with pytest.raises(ValueError, match="action must be of a finite group"):
             orbit_kernel(torch.zeros(2, 4).double(), torch.zeros(2, 4).double(), phase(2), 1.0)
+
+    def test_two_precisions(self):
+        with pytest.raises(TypeError, match="both be float32 or both float64"):
+            orbit_kernel(self.x, self.x.float(), no_group(2), 1.0)
+
+    def test_programs(self):
+        with pytest.raises(ValueError, match=r"distances must have shape \(..., any, 2, 2\)"):
+            invariant_program(torch.ones(1, 3, 2), torch.tensor([1.0, -1.0]))
+        with pytest.raises(ValueError, match=r"shapes \(N,\) and \(order, N, N\)"):
+            invariant_program(torch.ones(1, 2, 2), torch.ones(2, 2))
 
     def test_masses(self):
         with pytest.raises(ValueError, match="a must hold nonnegative probabilities with sum 1"):

@@ -208,5 +208,9 @@ def test_refuses_other_functions() -> None:
         convolve(h, h / 0)
     with pytest.raises(TypeError, match="Tensor"):
         convolve(h, h.numpy())
+    with pytest.raises(ValueError, match="f must have shape"):
+        convolve.reflect(h[:7])
+    with pytest.raises(ValueError, match="w must have shape"):
+        convolve.correlate(h, h[:7])
     with pytest.raises(ValueError, match="must broadcast"):
         convolve(h.expand(2, -1), h.expand(3, -1))

@@ -13,7 +13,7 @@ from torch import Tensor
 from lib.symmetry.actions import motions, planar, sign, translations
 from lib.symmetry.generated import GeneratedGroup, frobenius, quaternions_on_plane
 from lib.symmetry.groups import Alternating, Cyclic, Dihedral, DirectProduct, FiniteGroup, Quaternion, Symmetric
-from lib.symmetry.irreps import Irreducibles, decompose_regular, eigenspaces, subspace_character
+from lib.symmetry.irreps import Irreducibles, decompose_regular, eigenspaces
 from lib.symmetry.own_groups import from_generators
 from tests.axioms import check_group
 from tests.catalogue import frobenius_21, spinor
@@ -180,8 +180,18 @@ def test_a_real_element_separates_real_types_only(group: FiniteGroup, together: 
     """⟨χ, χ⟩ of the worst eigenspace is 1 for real types, 2 for complex and 4 for quaternionic ones."""
     table = group.cayley_table()
     c = torch.randn(group.order, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    norms = [float(subspace_character(table, b).square().sum()) / group.order for b in eigenspaces(table, c)]
+    u = torch.arange(group.order)
+    traces = [(b @ b.mT)[u, table].sum(-1) for b in eigenspaces(table, c)]  # χ(g) = Σ_u P(u, gu)
+    norms = [float(chi.square().mean()) for chi in traces]
     assert max(norms) == pytest.approx(together)
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_eigenspaces_are_whole_in_either_precision(dtype: torch.dtype) -> None:
+    """A representation of dimension d comes d times in the regular one, each time as one eigenspace of dimension d."""
+    c = torch.randn(24, dtype=dtype, generator=torch.Generator().manual_seed(0))
+    sizes = sorted(basis.shape[1] for basis in eigenspaces(Symmetric(4).cayley_table(), c))
+    assert sizes == [1] * 2 + [2] * 2 + [3] * 6
 
 
 def test_no_group_no_decomposition() -> None:
@@ -245,7 +255,7 @@ def test_named_products() -> None:
 
 
 def test_groups_that_do_not_close() -> None:
-    with pytest.raises(ValueError, match=r"permutations .* at most limit = 100 elements"):
+    with pytest.raises(ValueError, match="S6 must have at most limit = 100 elements, got"):
         GeneratedGroup(torch.stack([torch.tensor([1, 0, 2, 3, 4, 5]), torch.arange(6).roll(-1)]), "S6", limit=100)
     with pytest.raises(ValueError, match=r"matrices .* limit = 500 elements, got an orbit of 501"):
         from_generators(rotation(1.0), "irrational", limit=500)
@@ -310,13 +320,15 @@ def test_bad_groups() -> None:
     ],
 )
 def test_bad_tables(table: torch.Tensor, error: type[Exception]) -> None:
-    with pytest.raises(error, match="table must be"):
+    with pytest.raises(error, match="table must"):
         decompose_regular(table, torch.Generator())
-    with pytest.raises(error, match="table must be"):
-        subspace_character(table, torch.zeros(3, 1).double())
+    with pytest.raises(error, match="table must"):
+        eigenspaces(table, torch.zeros(3).double())
 
 
 @pytest.mark.usefixtures("as_user")
 def test_bad_elements() -> None:
     with pytest.raises(ValueError, match=r"c must have shape \(..., 6\)"):
         eigenspaces(Symmetric(3).cayley_table(), torch.zeros(5))
+    with pytest.raises(ValueError, match=r"c must have shape \(6,\), got \(2, 6\)"):
+        eigenspaces(Symmetric(3).cayley_table(), torch.zeros(2, 6))

@@ -35,6 +35,16 @@ def test_factor_of_shifted_power_laws(factor: float, slope: float) -> None:
     assert math.isclose(back.value * saving.value, 1, rel_tol=1e-9)
 
 
+def test_one_common_level_is_covered() -> None:
+    """The worst of the smart scores is the best of the plain ones: the factor there is the largest possible."""
+    amounts = torch.tensor([10.0, 20.0])
+    plain, smart = (Curve(amounts, torch.tensor([[b, b], [a, a]], dtype=torch.float64)) for a, b in ((2, 4), (1, 2)))
+    saving = equivalent_factor(plain, smart, resamples=10)
+    assert saving.covered
+    assert saving.value == pytest.approx(2)
+    assert equivalent_factor(smart, plain, resamples=10).value == pytest.approx(1 / 2)
+
+
 def test_interval_covers_the_factor() -> None:
     inside = 0
     for seed in range(40):

@@ -85,6 +85,8 @@ def test_the_projection_is_the_nearest_law() -> None:
     assert squared_w2(z, other) > squared_w2(z, z @ unit.fixed)
     assert float(projection_rmd2(z @ unit.fixed, unit.fixed)) < 1e-30
     assert projection_rmd2(z.expand(2, 5, -1, -1), unit.fixed).shape == (2, 5)
+    mean = torch.full((3, 3), 1 / 3)  # misses P = P² by 3e-8
+    assert torch.allclose(projection_rmd2(cloud(5).float(), mean), projection_rmd2(cloud(5), mean), rtol=1e-5)
     with pytest.raises(ValueError, match="orthogonal projection"):
         projection_rmd2(z, 2 * unit.fixed)
 

@@ -106,6 +106,17 @@ def test_kernels_keep_their_axes() -> None:
         K.apply(g, x.flatten(2))
 
 
+def test_duals_keep_their_axes() -> None:
+    V = planar(Cyclic(4))
+    H = Hom(V, V)
+    for W in (H, H * V, Restriction(H, Cyclic(2), lambda h: 2 * h)):
+        g, rng = W.group.elements(), torch.Generator().manual_seed(0)
+        x, xi = torch.randn(2, 1, *W.shape, dtype=torch.float64, generator=rng)
+        assert W.dual().shape == W.dual().dual().shape == W.shape
+        pairing = (W.dual().apply(g, xi) * W.apply(g, x)).flatten(1).sum(-1)
+        assert torch.allclose(pairing, (xi * x).sum().expand_as(pairing))
+
+
 def test_permutations_are_kept() -> None:
     V = natural(Symmetric(6))
     kept = [V + V, V * V, V.dual(), Hom(V * V, V + V), DirectSum(V, V, trivial(V.group))]

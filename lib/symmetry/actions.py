@@ -11,8 +11,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from lib.checks import check_callable, check_int, check_tensor, holds
-from lib.symmetry.groups import Cyclic, Dihedral, DirectProduct, FiniteGroup, Group, SemidirectProduct, Symmetric
+from lib.checks import check_callable, check_instance, check_int, check_tensor, holds
+from lib.symmetry.groups import Cyclic, Dihedral, DirectProduct, FiniteGroup, Group, PermutationGroup, SemidirectProduct
 from lib.symmetry.lie import CompactLieGroup, Torus
 from lib.symmetry.representations import MatrixRepresentation, PermutationRepresentation, Representation
 
@@ -45,16 +45,14 @@ def regular(group: FiniteGroup) -> PermutationRepresentation:
     >>> regular(Dihedral(4)).dim
     8
     """
-    if not isinstance(group, FiniteGroup):
-        raise TypeError(f"group must be finite for a regular representation, got {group!r}")
-    elements = group.elements()
+    elements = check_instance("group", group, FiniteGroup).elements()
     return PermutationRepresentation(
         group, group.order, lambda g: group.index(group.multiply(g[..., None, :], elements.to(g.device))), f"R[{group}]"
     )
 
 
-def natural(group: Symmetric) -> PermutationRepresentation:
-    """Return the representation of S_n or A_n on R^n by permuting coordinates (the nodes of a graph).
+def natural(group: PermutationGroup) -> PermutationRepresentation:
+    """Return the representation of a group of permutations on R^n by permuting coordinates (the nodes of a graph).
 
     Examples
     --------
@@ -64,9 +62,8 @@ def natural(group: Symmetric) -> PermutationRepresentation:
             [1, 0, 0],
             [0, 1, 0]], dtype=torch.int32)
     """
-    if not isinstance(group, Symmetric):
-        raise TypeError(f"group must be Symmetric or Alternating, got {group!r} of type {type(group).__name__}")
-    return PermutationRepresentation(group, group.n, lambda g: g, f"R^{group.n}")
+    n = check_instance("group", group, PermutationGroup).n
+    return PermutationRepresentation(group, n, lambda g: g, f"R^{n}")
 
 
 def on_points(
@@ -232,8 +229,7 @@ def planar(group: FiniteGroup) -> MatrixRepresentation:
     tensor([[ 0, -1],
             [ 1,  0]], dtype=torch.int32)
     """
-    if not isinstance(group, (Cyclic, Dihedral)):
-        raise TypeError(f"group must be Cyclic or Dihedral, got {group!r} of type {type(group).__name__}")
+    check_instance("group", group, (Cyclic, Dihedral))
 
     def matrices(g: Tensor) -> Tensor:
         angle = 2 * torch.pi * g[..., 0].to(torch.float64) / group.n
@@ -244,17 +240,15 @@ def planar(group: FiniteGroup) -> MatrixRepresentation:
     return MatrixRepresentation(group, 2, matrices, "R^2")
 
 
-def sign(group: Symmetric) -> MatrixRepresentation:
-    """Return the sign representation of S_n: the determinant of the permutation matrix."""
+def sign(group: PermutationGroup) -> MatrixRepresentation:
+    """Return the sign representation of a group of permutations: the determinant of the permutation matrix."""
     defining_matrices = natural(group)._matrix
     return MatrixRepresentation(group, 1, lambda g: torch.linalg.det(defining_matrices(g))[..., None, None], "sgn")
 
 
 def vectors(group: CompactLieGroup) -> Representation:
     """Return the defining representation of a compact matrix group on R^n or C^n; on R^{2k}, by planes, for a torus."""
-    if not isinstance(group, CompactLieGroup):
-        raise TypeError(f"group must be a compact Lie group, got {group!r} of type {type(group).__name__}")
-    if isinstance(group, Torus):
+    if isinstance(check_instance("group", group, CompactLieGroup), Torus):
         return rotations(group, torch.eye(group.k, dtype=torch.int64))
     return MatrixRepresentation(group, group.n, lambda g: g, f"{'C' if group.dtype.is_complex else 'R'}^{group.n}")
 
@@ -269,9 +263,7 @@ def rotations(group: Torus, weights: Tensor) -> MatrixRepresentation:
     weights
         Integers, shape ``(planes, k)``.
     """
-    if not isinstance(group, Torus):
-        raise TypeError(f"group must be a Torus, got {group!r} of type {type(group).__name__}")
-    check_tensor("weights", weights, (None, group.k))
+    check_tensor("weights", weights, (None, check_instance("group", group, Torus).k))
     if weights.is_floating_point() or weights.is_complex():
         raise TypeError(f"weights must be integers, got {weights.dtype}")
     if weights.ndim != 2 or not len(weights):

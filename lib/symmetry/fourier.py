@@ -56,9 +56,9 @@ class GroupFourier:
         self.dims, self.counts = self.irreducibles.dims, self.irreducibles.counts
         H = self.irreducibles.complement.order
         families = self.irreducibles.families
-        places = [(F.characters[:, :, None, None] * H + F.source).flatten() for F in families]
-        self._gather = torch.cat(places)
+        self._gather = torch.cat([(F.characters[:, :, None, None] * H + F.source).flatten() for F in families])
         self._scatter = self._gather.argsort()
+        self._axes = tuple(range(-len(self.irreducibles.moduli) - 1, -1))
 
     def forward(self, f: Tensor) -> tuple[Tensor, ...]:
         """Return f̂(ρ) = Σ_u f(u) ρ(u), shape ``(..., n_d, d, d)`` per dimension d.
@@ -72,7 +72,7 @@ class GroupFourier:
             raise TypeError(f"f must be of single or double precision, got {f.dtype}")
         parts = self.irreducibles
         values = f.unflatten(-1, (*parts.moduli, parts.complement.order))
-        values = torch.fft.ifftn(values, dim=self._axes(), norm="forward").flatten(-len(parts.moduli) - 1)
+        values = torch.fft.ifftn(values, dim=self._axes, norm="forward").flatten(self._axes[0])
         values = values.index_select(-1, self._gather.to(f.device))
         stacks: dict[int, list[Tensor]] = {d: [] for d in self.dims}
         pieces = values.split([F.characters.numel() * F.place.shape[1] * F.source.shape[2] for F in parts.families], -1)
@@ -94,10 +94,15 @@ class GroupFourier:
 
         Raises
         ------
-        ValueError
-            Another number of tensors, or another shape.
+        TypeError, ValueError
+            Tensors that are not complex; another number of them, or another shape.
         """
-        self.check_blocks("blocks", blocks)
+        _check_square(blocks)
+        if len(blocks) != len(self.dims):
+            raise ValueError(f"blocks must hold one tensor for each dimension {self.dims}, got {len(blocks)}")
+        for d, count, block in zip(self.dims, self.counts, blocks, strict=True):
+            if not check_tensor(f"blocks of dimension {d}", block, (count, d, d)).is_complex():
+                raise TypeError(f"blocks must be complex, got {block.dtype} in dimension {d}")
         parts = self.irreducibles
         rest = dict(zip(self.dims, blocks, strict=True))
         pieces = []
@@ -112,7 +117,7 @@ class GroupFourier:
             pieces.append(piece.flatten(-4))
         values = torch.cat(pieces, dim=-1).index_select(-1, self._scatter.to(blocks[0].device))
         values = values.unflatten(-1, (*parts.moduli, parts.complement.order))
-        return torch.fft.fftn(values, dim=self._axes(), norm="forward").flatten(-len(parts.moduli) - 1)
+        return torch.fft.fftn(values, dim=self._axes, norm="forward").flatten(self._axes[0])
 
     def convolve(self, h: Tensor, w: Tensor) -> Tensor:
         """Return (h∗w)(u) = Σ_v h(uv⁻¹) w(v) through the convolution theorem (h∗w)^(ρ) = ĥ(ρ)ŵ(ρ).
@@ -121,19 +126,6 @@ class GroupFourier:
         """
         out = self.inverse([a @ b for a, b in zip(self.forward(h), self.forward(w), strict=True)])
         return out if h.is_complex() or w.is_complex() else out.real
-
-    def check_blocks(self, name: str, blocks: Sequence[Tensor]) -> None:
-        """Raise ``ValueError`` or ``TypeError`` unless ``blocks`` are coefficients on this group."""
-        _check_square(name, blocks)
-        if len(blocks) != len(self.dims):
-            raise ValueError(f"{name} must hold one tensor for each dimension {self.dims}, got {len(blocks)}")
-        for d, count, block in zip(self.dims, self.counts, blocks, strict=True):
-            if not check_tensor(f"{name} of dimension {d}", block, (count, d, d), inexact=True).is_complex():
-                raise TypeError(f"{name} must be complex, got {block.dtype} in dimension {d}")
-
-    def _axes(self) -> tuple[int, ...]:
-        r = len(self.irreducibles.moduli)
-        return tuple(range(-r - 1, -1))
 
 
 def spectrum(blocks: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
@@ -145,7 +137,7 @@ def spectrum(blocks: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         Singular values, shape ``(..., Σ n_d d)``, and weights, shape ``(Σ n_d d,)``. Each value counted d_ρ times, they
         are the singular values of the matrix of the convolution with f.
     """
-    _check_square("blocks", blocks)
+    _check_square(blocks)
     values, weights = [], []
     for block in blocks:
         d = block.shape[-1]
@@ -207,15 +199,15 @@ def effective_rank(blocks: Sequence[Tensor]) -> Tensor:
     return (-(weights * torch.xlogy(shares, shares)).sum(-1)).exp()
 
 
-def _check_square(name: str, blocks: Sequence[Tensor]) -> None:
+def _check_square(blocks: Sequence[Tensor]) -> None:
     if isinstance(blocks, Tensor) or not isinstance(blocks, Sequence):
-        raise TypeError(f"{name} must be a sequence of tensors, one for each dimension, got {type(blocks).__name__}")
+        raise TypeError(f"blocks must be a sequence of tensors, one for each dimension, got {type(blocks).__name__}")
     if not len(blocks):
-        raise ValueError(f"{name} must hold at least one tensor, got none")
+        raise ValueError("blocks must hold at least one tensor, got none")
     for block in blocks:
-        check_tensor(name, block, (None, None, None), inexact=True)
+        check_tensor("blocks", block, (None, None, None), inexact=True)
         if block.shape[-1] != block.shape[-2]:
-            raise ValueError(f"{name} must hold square matrices, got shape {tuple(block.shape)}")
+            raise ValueError(f"blocks must hold square matrices, got shape {tuple(block.shape)}")
     kinds = {(tuple(block.shape[:-3]), block.dtype) for block in blocks}
     if len(kinds) > 1:
-        raise ValueError(f"{name} must agree in batch axes and dtype, got {sorted(map(str, kinds))}")
+        raise ValueError(f"blocks must agree in batch axes and dtype, got {sorted(map(str, kinds))}")

@@ -7,15 +7,13 @@ from torch import Tensor
 
 from lib.checks import check_int, check_tensor
 from lib.symmetry.actions import translations
-from lib.symmetry.groups import Cyclic, FiniteGroup, Quaternion, SemidirectProduct
+from lib.symmetry.groups import Cyclic, PermutationGroup, Quaternion, SemidirectProduct
 
 CLOSURE_LIMIT = 4096  # elements of a group given by generators, unless the caller allows more
 
 
-class GeneratedGroup(FiniteGroup):
-    """The group that given permutations generate; an element lists the images of 0 … n − 1.
-
-    Products compose right to left. Elements are numbered in lexicographic order, so that number 0 is the identity.
+class GeneratedGroup(PermutationGroup):
+    """The group that given permutations generate, numbered in lexicographic order: number 0 is the identity.
 
     Parameters
     ----------
@@ -37,10 +35,10 @@ class GeneratedGroup(FiniteGroup):
     def __init__(self, permutations: Tensor, name: str, limit: int = CLOSURE_LIMIT) -> None:
         _check_permutations(permutations)
         check_int("limit", limit)
-        self.degree, self.name = permutations.shape[-1], name
-        self.element_shape = (self.degree,)
+        self.n, self.name = permutations.shape[-1], name
+        self.element_shape = (self.n,)
         self._generators = permutations.to("cpu", copy=True)
-        self._weights = torch.randint(2**62, (self.degree,), generator=torch.Generator().manual_seed(0), device="cpu")
+        self._weights = torch.randint(2**62, (self.n,), generator=torch.Generator().manual_seed(0), device="cpu")
         self._table = self._close(limit)
         self.order = len(self._table)
         self._codes, self._numbers = self._code(self._table).sort()
@@ -57,24 +55,12 @@ class GeneratedGroup(FiniteGroup):
             frontier = products[~torch.isin(self._code(products), self._code(known))]
             known = torch.cat([known, frontier])
             if len(known) > limit:
-                raise ValueError(
-                    f"permutations must generate a group of at most limit = {limit} elements, "
-                    f"got {len(known)} before {self.name} closed"
-                )
+                raise ValueError(f"{self.name} must have at most limit = {limit} elements, got {len(known)} unclosed")
         return known.unique(dim=0)
 
     def identity(self) -> Tensor:
         """Return ``(0, 1, …, n − 1)``."""
-        return torch.arange(self.degree, device="cpu")
-
-    def multiply(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return the product, ``(ab)(i) = a(b(i))``."""
-        a, b = torch.broadcast_tensors(a, b)
-        return torch.gather(a, -1, b)
-
-    def inverse(self, a: Tensor) -> Tensor:
-        """Return the inverse permutation."""
-        return torch.argsort(a, dim=-1)
+        return torch.arange(self.n, device="cpu")
 
     def element(self, index: Tensor) -> Tensor:
         """Return the permutations with the given numbers."""
@@ -112,10 +98,8 @@ def frobenius(p: int, q: int) -> SemidirectProduct:
 def quaternions_on_plane() -> SemidirectProduct:
     """Return (C5×C5) ⋊ Q8 of order 200: Q8 acts on the plane over the field of five elements, freely away from 0."""
     a, x = torch.tensor([[2, 0], [0, 3]]), torch.tensor([[0, -1], [1, 0]])
-    table = [torch.eye(2, dtype=torch.int64)]
-    for _ in range(3):
-        table.append(table[-1] @ a % 5)
-    matrices = torch.stack([power @ flip % 5 for power in table for flip in (table[0], x)])
+    one = torch.eye(2, dtype=torch.int64)
+    matrices = torch.stack([power @ flip % 5 for power in (one, a, a @ a, a @ a @ a) for flip in (one, x)])
     H, N = Quaternion(8), translations(5)
 
     def action(h: Tensor, n: Tensor) -> Tensor:

@@ -33,6 +33,16 @@ def cyclic_moduli(group: FiniteGroup) -> tuple[int, ...] | None:
     return None
 
 
+def split(group: FiniteGroup) -> tuple[tuple[int, ...], FiniteGroup] | None:
+    """Return the moduli of A and the group H if a group is built as A ⋊ H with A a product of cyclic groups."""
+    moduli = cyclic_moduli(group)
+    if moduli is not None:
+        return moduli, Cyclic(1)
+    if isinstance(group, SemidirectProduct) and (moduli := cyclic_moduli(group.normal)) is not None:
+        return moduli, group.complement
+    return None
+
+
 class GroupConvolution:
     """Group convolution ``(h∗w)(u) = Σ_v h(uv⁻¹) w(v)`` on G = A ⋊ H, in either order of its arguments.
 
@@ -54,24 +64,16 @@ class GroupConvolution:
     """
 
     def __init__(self, group: FiniteGroup) -> None:
-        if not isinstance(group, FiniteGroup):
-            raise TypeError(f"group must be a FiniteGroup, got {group!r} of type {type(group).__name__}")
-        self.group, self._tables = group, {}
-        moduli = cyclic_moduli(group)
-        if moduli is not None:
-            self._moduli, self._cosets = moduli, 1
-            self._frequency = torch.arange(group.order)[:, None]
-            self._partner = torch.zeros(1, 1, dtype=torch.int64)
-        elif isinstance(group, SemidirectProduct) and cyclic_moduli(group.normal) is not None:
-            self._moduli, self._cosets = cyclic_moduli(group.normal), group.complement.order
-            self._frequency = _moved_characters(group, self._moduli)
-            h = group.complement.elements()
-            self._partner = group.complement.index(group.complement.multiply(group.complement.inverse(h)[:, None], h))
-        else:
+        parts = split(group)
+        if parts is None:
             raise ValueError(f"group must be A ⋊ H with A a product of cyclic groups, got {group}")
+        self.group, self._tables, (self._moduli, H) = group, {}, parts
+        self._cosets, h = H.order, H.elements()
+        partner = H.index(H.multiply(H.inverse(h)[:, None], h))
         self._inverses = group.index(group.inverse(group.elements()))
         kept = torch.arange(math.prod(self._moduli)).reshape(self._moduli)[..., : self._moduli[-1] // 2 + 1]
-        self._gather = (self._frequency[kept.flatten()][..., None] * self._cosets + self._partner).contiguous()
+        frequency = moved_characters(group, self._moduli, H).mT[kept.flatten()]
+        self._gather = (frequency[..., None] * self._cosets + partner).contiguous()
 
     def __call__(self, h: Tensor, w: Tensor) -> Tensor:
         """Return h∗w, shape ``(..., |G|)``.
@@ -81,25 +83,27 @@ class GroupConvolution:
         h, w
             Real functions on the group, shapes ``(..., |G|)`` of one dtype.
         """
-        self._check(h, w)
+        self._check(h=h, w=w)
+        return self._convolve(h, w)
+
+    def _convolve(self, h: Tensor, w: Tensor) -> Tensor:
         axes = tuple(range(-1 - len(self._moduli), -1))
-        over_h = torch.fft.rfftn(self._laid_out(h), dim=axes).flatten(-1 - len(axes), -2)
-        over_w = torch.fft.fftn(self._laid_out(w), dim=axes).flatten(-1 - len(axes))
+        torus = (*self._moduli, self._cosets)
+        over_h = torch.fft.rfftn(h.unflatten(-1, torus), dim=axes).flatten(-1 - len(axes), -2)
+        over_w = torch.fft.fftn(w.unflatten(-1, torus), dim=axes).flatten(-1 - len(axes))
         product = _coset_sum(over_h, over_w[..., self._on(h.device)[0]])
         half = (*self._moduli[:-1], self._moduli[-1] // 2 + 1)
         return torch.fft.irfftn(product.unflatten(-2, half), s=self._moduli, dim=axes).flatten(-1 - len(axes))
 
     def reflect(self, f: Tensor) -> Tensor:
         """Return ``f^∨(u) = f(u⁻¹)``; it reverses products, ``(h∗w)^∨ = w^∨ ∗ h^∨``."""
-        self._check(f, f)
+        self._check(f=f)
         return f[..., self._on(f.device)[1]]
 
     def correlate(self, f: Tensor, w: Tensor) -> Tensor:
         """Return ``f ∗ w^∨``, the adjoint of convolution by w: ``⟨h∗w, f⟩ = ⟨h, f∗w^∨⟩`` for every h."""
-        return self(f, self.reflect(w))
-
-    def _laid_out(self, f: Tensor) -> Tensor:
-        return f.unflatten(-1, (*self._moduli, self._cosets))
+        self._check(f=f, w=w)
+        return self._convolve(f, w[..., self._on(w.device)[1]])
 
     def _on(self, device: torch.device) -> tuple[Tensor, Tensor]:
         """Return the tables of frequencies and of inverses on a device."""
@@ -107,17 +111,16 @@ class GroupConvolution:
             self._tables[device] = self._gather.to(device), self._inverses.to(device)
         return self._tables[device]
 
-    def _check(self, h: Tensor, w: Tensor) -> None:
-        for name, f in (("h", h), ("w", w)):
-            check_tensor(name, f, (self.group.order,), inexact=True)
-            if f.is_complex():
-                raise TypeError(f"{name} must be real, got {f.dtype}")
+    def _check(self, **functions: Tensor) -> None:
+        for name, f in functions.items():
+            check_tensor(name, f, (self.group.order,), inexact=True, real=True)
+        names, shapes = " and ".join(functions), [tuple(f.shape) for f in functions.values()]
         try:
-            torch.broadcast_shapes(h.shape, w.shape)
+            torch.broadcast_shapes(*shapes)
         except RuntimeError:
-            raise ValueError(f"h and w must broadcast, got {tuple(h.shape)} and {tuple(w.shape)}") from None
-        if h.dtype != w.dtype:
-            raise TypeError(f"h and w must have one dtype, got {h.dtype} and {w.dtype}")
+            raise ValueError(f"{names} must broadcast, got {shapes}") from None
+        if len(dtypes := {f.dtype for f in functions.values()}) > 1:
+            raise TypeError(f"{names} must have one dtype, got {dtypes}")
 
 
 def _coset_sum(h: Tensor, w: Tensor) -> Tensor:
@@ -128,15 +131,17 @@ def _coset_sum(h: Tensor, w: Tensor) -> Tensor:
     return torch.view_as_complex(product.unflatten(-1, (-1, 2)).contiguous())
 
 
-def _moved_characters(group: SemidirectProduct, moduli: tuple[int, ...]) -> Tensor:
-    """Return the number of the character χ_k∘φ_h of A for every number k and every h, shape ``(|A|, |H|)``.
+def moved_characters(group: FiniteGroup, moduli: tuple[int, ...], complement: FiniteGroup) -> Tensor:
+    """Return the number of the character χ_k∘φ_h of A for every h in H and every number k, shape ``(|H|, |A|)``.
 
     χ_k(b) = exp(−2πi Σ_j k_j b_j / n_j), hence (χ_k∘φ_h)_j = Σ_i k_i φ_h(e_j)_i n_j / n_i mod n_j, an integer.
     """
+    if not isinstance(group, SemidirectProduct) or group.complement is not complement:  # H or A is trivial
+        return torch.arange(math.prod(moduli)).expand(complement.order, -1)
     n, units = torch.tensor(moduli), torch.eye(len(moduli), dtype=torch.int64)
-    images = group.action(group.complement.elements()[:, None], units)  # (|H|, j, i)
+    images = group.action(complement.elements()[:, None], units)  # (|H|, j, i)
     scaled = images * n[:, None] // n
     k = torch.cartesian_prod(*map(torch.arange, moduli)).reshape(-1, len(moduli))
-    moved = torch.einsum("ki,hji->khj", k, scaled) % n
+    moved = torch.einsum("ki,hji->hkj", k, scaled) % n
     strides = torch.tensor([math.prod(moduli[j + 1 :]) for j in range(len(moduli))])
     return (moved * strides).sum(-1)

@@ -52,8 +52,23 @@ class Cyclic(FiniteGroup):
         return torch.tensor([[1 % self.n]], device="cpu")
 
 
-class Symmetric(FiniteGroup):
-    """The symmetric group S_n: an element is the list of images of 0 … n − 1; products compose right to left.
+class PermutationGroup(FiniteGroup):
+    """A group of permutations: an element is the list of images of 0 … n − 1; products compose right to left."""
+
+    n: int
+
+    def multiply(self, a: Tensor, b: Tensor) -> Tensor:
+        """Return ``(ab)(i) = a(b(i))``."""
+        a, b = torch.broadcast_tensors(a, b)
+        return torch.gather(a, -1, b)
+
+    def inverse(self, a: Tensor) -> Tensor:
+        """Return the inverse permutation."""
+        return torch.argsort(a, dim=-1)
+
+
+class Symmetric(PermutationGroup):
+    """The symmetric group S_n of all permutations.
 
     Elements are numbered by their Lehmer code in the factorial number system, which fits 64 bits for n ≤ 20.
 
@@ -71,15 +86,6 @@ class Symmetric(FiniteGroup):
     def contains(self, a: Tensor) -> Tensor:
         """Return which vectors list every number from 0 to n − 1 once."""
         return (a.sort(-1).values == torch.arange(self.n, device=a.device)).all(-1)
-
-    def multiply(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return ``(ab)(i) = a(b(i))``."""
-        a, b = torch.broadcast_tensors(a, b)
-        return torch.gather(a, -1, b)
-
-    def inverse(self, a: Tensor) -> Tensor:
-        """Return the inverse permutation."""
-        return torch.argsort(a, dim=-1)
 
     def element(self, index: Tensor) -> Tensor:
         """Return the permutation with the given lexicographic rank."""
@@ -101,7 +107,7 @@ class Symmetric(FiniteGroup):
     def generators(self) -> Tensor:
         """Return the transposition (0 1) and the cycle (0 1 … n − 1)."""
         swap = torch.arange(self.n, device="cpu")
-        swap[: min(2, self.n)] = swap[: min(2, self.n)].flip(0)
+        swap[:2] = swap[:2].flip(0)
         return torch.stack([swap, torch.arange(self.n, device="cpu").roll(-1)])
 
     def class_quadrature(self, degree: int | None = None) -> tuple[Tensor, Tensor]:
@@ -238,12 +244,11 @@ class SemidirectProduct(FiniteGroup):
         N, H = self.normal, self.complement
         n, m = (torch.cat([N.generators(), N.sample(64, generator)]) for _ in range(2))
         h, k = (torch.cat([H.generators(), H.sample(64, generator)])[:, None] for _ in range(2))
-        m = m.flip(0)
+        m, k = m.flip(0), k.flip(0)
         if not torch.equal(self.action(H.identity(), n), n):
             raise ValueError(f"action must be by automorphisms of {N}: φ_1(n) differs from n")
         if not torch.equal(self.action(h, N.multiply(n, m)), N.multiply(self.action(h, n), self.action(h, m))):
             raise ValueError(f"action must act by automorphisms of {N}: φ_h(nm) differs from φ_h(n)φ_h(m)")
-        k = k.flip(0)
         if not torch.equal(self.action(H.multiply(h, k), n), self.action(h, self.action(k, n))):
             raise ValueError(f"action must be a homomorphism of {H}: φ_hk differs from φ_h φ_k")
 

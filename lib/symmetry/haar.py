@@ -25,11 +25,13 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
-from lib.checks import check_choice, check_float, check_instance, check_int, check_probabilities, check_tensor
+from lib.checks import check_choice, check_instance, check_int, check_probabilities, check_tensor
 from lib.symmetry.derived import Restriction
 from lib.symmetry.groups import FiniteGroup, Group, SemidirectProduct
 from lib.symmetry.lie import CompactLieGroup
 from lib.symmetry.representations import Representation
+
+CHUNK = 4096  # group elements used at a time, fewer where their images would exceed 2²⁴ entries
 
 
 class Projection(ABC):
@@ -96,22 +98,15 @@ class HaarSum(Projection):
     elements, weights
         Nodes and probabilities; by default all elements of a finite group with weight 1/|G|. With other elements the
         result is the average over those, which need not be a projection.
-    chunk
-        Elements used at a time, at most; fewer where their images would exceed 2²⁴ entries.
     """
 
     def __init__(
-        self,
-        representation: Representation,
-        elements: Tensor | None = None,
-        weights: Tensor | None = None,
-        chunk: int = 4096,
+        self, representation: Representation, elements: Tensor | None = None, weights: Tensor | None = None
     ) -> None:
         super().__init__(representation)
         if elements is None and weights is not None:
             raise ValueError("weights must come with elements, got weights alone")
         self.elements, self.weights = check_nodes(representation.group, elements, weights)
-        self.chunk = check_int("chunk", chunk)
 
     def _nodes(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
         if self.elements is not None:
@@ -123,7 +118,7 @@ class HaarSum(Projection):
         dtype, x = x.dtype, x.to(wide(x))
         total = torch.zeros_like(x)
         entries = x.numel() if self.representation.is_permutation else max(x.numel(), x.shape[-1] ** 2)
-        for g, w in self._nodes(max(1, min(self.chunk, 2**24 // max(entries, 1)))):
+        for g, w in self._nodes(max(1, min(CHUNK, 2**24 // max(entries, 1)))):
             moved = self.representation._apply(self.representation.group.unsqueeze(g, x.ndim - 1), x)
             total = total + torch.tensordot(w.to(x), moved, dims=1)
         return total.to(dtype)
@@ -170,13 +165,10 @@ class OrbitMean(Projection):
 
     def embed(self, coordinates: Tensor) -> Tensor:
         """Return the flat invariant vectors with the given orbit values, shape ``(..., dim)``."""
-        return self._embed(check_tensor("coordinates", coordinates, (self.rank,)))
-
-    def _embed(self, coordinates: Tensor) -> Tensor:
-        return coordinates[..., self.labels.to(coordinates.device)]
+        return check_tensor("coordinates", coordinates, (self.rank,))[..., self.labels.to(coordinates.device)]
 
     def _project(self, x: Tensor) -> Tensor:
-        return self._embed(self._coordinates(x))
+        return self._coordinates(x)[..., self.labels.to(x.device)]
 
     def basis(self) -> Tensor:
         """Return the normalised orbit indicators, shape ``(rank, dim)``."""
@@ -196,9 +188,7 @@ class Composition(Projection):
 
     def __init__(self, representation: Representation) -> None:
         super().__init__(representation)
-        group = representation.group
-        if not isinstance(group, SemidirectProduct):
-            raise TypeError(f"group must be a SemidirectProduct for a composition, got {group}")
+        group = check_instance("group", representation.group, SemidirectProduct)
         N, H = group.normal, group.complement
         self.normal = projection(Restriction(representation, N, lambda n: group.join(n, H.identity().to(n.device))))
         self.complement = projection(Restriction(representation, H, lambda h: group.join(N.identity().to(h.device), h)))
@@ -212,22 +202,19 @@ class NullSpace(Projection):
 
     Works for every finite and every compact Lie group. The solutions are the eigenvectors of C*C with eigenvalue zero,
     where C stacks the equations; a singular value decomposition of C itself can fail to converge, since permutations
-    give it many equal singular values.
+    give it many equal singular values. Those below 1e-6 count as zero, relative to the largest if that exceeds one.
 
     Parameters
     ----------
     representation
         A unitary representation.
-    tolerance
-        Singular values of C below this count as zero, relative to the largest if that exceeds one.
     """
 
-    def __init__(self, representation: Representation, tolerance: float = 1e-6) -> None:
+    def __init__(self, representation: Representation) -> None:
         super().__init__(representation)
-        check_float("tolerance", tolerance, minimum=0.0, maximum=1.0)
         equations = constraints(representation)
         squares, vectors = torch.linalg.eigh(equations.mH @ equations)
-        self.vectors = vectors[:, squares < tolerance**2 * max(1.0, float(squares.max()))].mT
+        self.vectors = vectors[:, squares < 1e-6**2 * max(1.0, float(squares.max()))].mT
 
     @property
     def rank(self) -> int:
@@ -243,7 +230,7 @@ class NullSpace(Projection):
         return (x @ q.mH) @ q
 
 
-ROUTES = ("auto", "sum", "orbits", "composition", "nullspace")
+ROUTES = {"sum": HaarSum, "orbits": OrbitMean, "composition": Composition, "nullspace": NullSpace}
 
 
 def projection(representation: Representation, route: str = "auto") -> Projection:
@@ -271,7 +258,7 @@ def projection(representation: Representation, route: str = "auto") -> Projectio
     >>> P(torch.tensor([1.0, 2.0, 6.0]).double())
     tensor([3., 3., 3.], dtype=torch.float64)
     """
-    check_choice("route", route, ROUTES)
+    check_choice("route", route, ("auto", *ROUTES))
     if not check_instance("representation", representation, Representation).is_unitary:
         raise ValueError(f"representation must be unitary for an orthogonal projection, {representation.name} is not")
     if route == "auto":
@@ -280,8 +267,7 @@ def projection(representation: Representation, route: str = "auto") -> Projectio
             route = "orbits"
         else:
             route = "sum" if isinstance(group, FiniteGroup) and group.order <= 256 else "nullspace"
-    routes = {"sum": HaarSum, "orbits": OrbitMean, "composition": Composition, "nullspace": NullSpace}
-    return routes[route](representation)
+    return ROUTES[route](representation)
 
 
 def constraints(representation: Representation) -> Tensor:

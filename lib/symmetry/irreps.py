@@ -14,8 +14,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lib.checks import check_int, check_tensor, seeded
-from lib.symmetry.groups import Cyclic, DirectProduct, FiniteGroup, SemidirectProduct
+from lib.checks import check_choice, check_instance, check_int, check_tensor, seeded
+from lib.symmetry.group_convolution import moved_characters, split
+from lib.symmetry.groups import FiniteGroup
+from lib.symmetry.own_groups import check_table
 from lib.symmetry.representations import MatrixRepresentation
 
 DECOMPOSITION_LIMIT = 1024  # order of H, whose regular representation is decomposed
@@ -46,25 +48,13 @@ def eigenspaces(table: Tensor, c: Tensor) -> list[Tensor]:
     TypeError, ValueError
         No multiplication table, or c has another length, is no tensor or not finite.
     """
-    check_tensor("c", c, (len(_check_table(table)),), inexact=True)
+    if check_tensor("c", c, (len(check_table(table)),), inexact=True).ndim != 1:
+        raise ValueError(f"c must have shape ({len(table)},), got {tuple(c.shape)}")
     operator = c[table.argsort(-1)]  # row u lists the numbers of u⁻¹w
     values, vectors = torch.linalg.eigh((operator + operator.mH) / 2)
-    gap = 1e-9 * float(values[-1] - values[0])
+    gap = max(1e-9, 64 * torch.finfo(c.dtype).eps) * float(values[-1] - values[0])
     sizes = torch.unique_consecutive((values.diff(prepend=values[:1]) > gap).cumsum(0), return_counts=True)[1]
     return list(vectors.split(sizes.tolist(), dim=-1))
-
-
-def subspace_character(table: Tensor, basis: Tensor) -> Tensor:
-    """Return χ(g), the trace of left translation by g on an invariant subspace with orthonormal basis ``(n, d)``.
-
-    The kernel P of the projection is left invariant, hence χ(g) = Σ_u P(u, gu) = Σ_u P(u⁻¹g⁻¹u, 1).
-    """
-    check_tensor("basis", basis, (len(_check_table(table)), None), inexact=True)
-    u = torch.arange(len(table), device=table.device)
-    one = int((table.diagonal() == u).nonzero())
-    left = table.argsort(-1)
-    conjugates = table[left[:, left[:, one]], u[:, None]]  # row u, column g: the number of u⁻¹g⁻¹u
-    return (basis @ basis[one].conj())[conjugates].sum(0)
 
 
 def decompose_regular(table: Tensor, generator: torch.Generator) -> tuple[Tensor, ...]:
@@ -91,33 +81,22 @@ def decompose_regular(table: Tensor, generator: torch.Generator) -> tuple[Tensor
     RuntimeError
         No random element separates the representations (does not happen for the table of a group).
     """
-    n = check_int("order", len(_check_table(table)), maximum=DECOMPOSITION_LIMIT)
+    n = check_int("order", len(check_table(table)), maximum=DECOMPOSITION_LIMIT)
+    u, left = torch.arange(n, device=table.device), table.argsort(-1)
+    one = int((table.diagonal() == u).nonzero())
+    conjugates = table[left[:, left[:, one]], u[:, None]]  # row u, column g: the number of u⁻¹g⁻¹u
     for _ in range(_ATTEMPTS):
         c = torch.randn(n, dtype=torch.complex128, generator=generator, device=generator.device).to(table.device)
         found: list[tuple[Tensor, Tensor]] = []
         for basis in eigenspaces(table, c):
-            chi = subspace_character(table, basis)
+            # The projection P = VV* commutes with left translations: χ(g) = Σ_u P(u, gu) = Σ_u P(u⁻¹g⁻¹u, 1).
+            chi = (basis @ basis[one].conj())[conjugates].sum(0)
             if all(abs(torch.vdot(chi, other)) < n / 2 for other, _ in found):
                 found.append((chi, basis))
         irreducible = all(abs(torch.vdot(chi, chi).real - n) < 1e-6 * n for chi, _ in found)
         if irreducible and sum(basis.shape[1] ** 2 for _, basis in found) == n:
             return _matrices_by_dimension(table, found)
     raise RuntimeError(f"no decomposition of the regular representation of order {n} in {_ATTEMPTS} attempts")
-
-
-def _check_table(table: Tensor) -> Tensor:
-    """Return a table in which every row and column lists all numbers once, and one row and column repeat the order."""
-    check_tensor("table", table, (None, None))
-    n = torch.arange(len(table), device=table.device)
-    if table.dtype != torch.int64 or table.ndim != 2:
-        raise TypeError(f"table must be an int64 matrix, got {table.dtype} of shape {tuple(table.shape)}")
-    fits = all(
-        t.shape == (len(n),) * 2 and bool((t.sort(-1).values == n).all() & (t == n).all(-1).any())
-        for t in (table, table.mT)
-    )
-    if not fits or int((table.diagonal() == n).sum()) != 1:
-        raise ValueError(f"table must be the multiplication table of a group, got shape {tuple(table.shape)}")
-    return table
 
 
 def _matrices_by_dimension(table: Tensor, found: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, ...]:
@@ -191,28 +170,18 @@ class Irreducibles:
     """
 
     def __init__(self, group: FiniteGroup, seed: int = 0) -> None:
-        if not isinstance(group, FiniteGroup):
-            raise TypeError(f"group must be a FiniteGroup, got {group!r} of type {type(group).__name__}")
-        self.group = group
-        self.moduli, self.complement = _split(group)
+        self.group = check_instance("group", group, FiniteGroup)
+        self.moduli, self.complement = split(group) or ((1,), group)
         if self.complement.order > DECOMPOSITION_LIMIT:
-            raise ValueError(
-                f"group must be a product A ⋊ H with A a product of cyclic groups and H of order at most "
-                f"{DECOMPOSITION_LIMIT}, got {group} with |H| = {self.complement.order}"
-            )
+            wanted = f"A ⋊ H with A a product of cyclic groups and H of order at most {DECOMPOSITION_LIMIT}"
+            raise ValueError(f"group must be {wanted}, got {group} with |H| = {self.complement.order}")
         self._table = self.complement.cayley_table()
         self.families = self._find_families(seeded(seed))
-        layout = self.layout()
-        self.dims = tuple(sorted({d for _, _, d, _ in layout}))
-        self.counts = tuple(sum(k for _, _, d, k in layout if d == dim) for dim in self.dims)
-
-    def layout(self) -> list[tuple[Family, Tensor, int, int]]:
-        """Return (family, σ's of one dimension, dimension of the induced, their number), in the order of stacking."""
-        return [
-            (family, sigma, family.characters.shape[1] * sigma.shape[-1], family.characters.shape[0] * len(sigma))
-            for family in self.families
-            for sigma in family.little
+        sizes = [
+            (len(F.characters) * len(s), F.characters.shape[1] * s.shape[-1]) for F in self.families for s in F.little
         ]
+        self.dims = tuple(sorted({d for _, d in sizes}))
+        self.counts = tuple(sum(count for count, d in sizes if d == dim) for dim in self.dims)
 
     def matrices(self, g: Tensor) -> tuple[Tensor, ...]:
         """Return ρ(g) for all ρ, shape ``(..., n_d, d, d)`` per dimension d, for g of shape ``(..., *element_shape)``.
@@ -222,12 +191,14 @@ class Irreducibles:
         number = self.group.index(self.group.check("g", g)).cpu()
         a, h = number // self.complement.order, number % self.complement.order
         stacks: dict[int, list[Tensor]] = {d: [] for d in self.dims}
-        for family, sigma, d, _ in self.layout():
+        for family in self.families:
             chi = self.characters(family.characters, a)  # (..., K, m)
-            padded = torch.cat([sigma, torch.zeros_like(sigma[:, :1])], dim=1)
-            blocks = padded.transpose(0, 1)[family.place[h]].movedim(-3, -5)  # (..., q, m, m, δ, δ)
-            product = chi[..., None, :, None, None, None] * blocks.unsqueeze(-6)
-            stacks[d].append(product.transpose(-3, -2).flatten(-2).flatten(-3, -2).flatten(-4, -3))
+            for sigma in family.little:
+                padded = torch.cat([sigma, torch.zeros_like(sigma[:, :1])], dim=1)
+                blocks = padded.transpose(0, 1)[family.place[h]].movedim(-3, -5)  # (..., q, m, m, δ, δ)
+                product = chi[..., None, :, None, None, None] * blocks.unsqueeze(-6)
+                block = product.transpose(-3, -2).flatten(-2).flatten(-3, -2).flatten(-4, -3)  # (..., K·q, m·δ, m·δ)
+                stacks[block.shape[-1]].append(block)
         return tuple(torch.cat(stack, dim=-3).to(g.device) for stack in stacks.values())
 
     def characters(self, k: Tensor, a: Tensor) -> Tensor:
@@ -240,9 +211,7 @@ class Irreducibles:
 
     def representation(self, d: int, place: int) -> MatrixRepresentation:
         """Return one irreducible representation: number ``place`` of those of dimension d."""
-        if d not in self.dims:
-            raise ValueError(f"d must be one of {list(self.dims)}, got {d}")
-        position = self.dims.index(d)
+        position = self.dims.index(check_choice("d", d, self.dims))
         check_int("place", place, minimum=0, maximum=self.counts[position] - 1)
         return MatrixRepresentation(
             self.group, d, lambda g: self.matrices(g)[position][..., place, :, :], f"ρ{d}.{place}[{self.group}]"
@@ -252,24 +221,12 @@ class Irreducibles:
         """Return the residues of the element of A (or of the character) with a number, shape ``(..., r)``."""
         return torch.stack(torch.unravel_index(number, self.moduli), -1)
 
-    def _moved_characters(self) -> Tensor:
-        """Return the numbers of h·χ_k, (h·χ)(a) = χ(φ_h⁻¹(a)), shape ``(|H|, |A|)``; in integers, hence exact."""
-        A, H = math.prod(self.moduli), self.complement
-        k = self._residues(torch.arange(A))
-        if not isinstance(self.group, SemidirectProduct) or self.group.complement is not H:
-            return torch.arange(A).expand(H.order, A)
-        period = math.lcm(*self.moduli)
-        scale = torch.tensor([period // n for n in self.moduli])
-        images = self.group.action(H.inverse(H.elements())[:, None], torch.eye(len(self.moduli), dtype=torch.int64))
-        moved = torch.einsum("ki,hji->hkj", k * scale, images) // scale % torch.tensor(self.moduli)
-        number = torch.zeros_like(moved[..., 0])
-        for j, n in enumerate(self.moduli):
-            number = number * n + moved[..., j]
-        return number
-
     def _find_families(self, generator: torch.Generator) -> tuple[Family, ...]:
-        """Sort the orbits of H on characters by stabiliser; each orbit starts at its smallest stabiliser."""
-        moved = self._moved_characters()
+        """Sort the orbits of H on characters by stabiliser; each orbit starts at its smallest stabiliser.
+
+        H acts by (h·χ)(a) = χ(φ_h⁻¹(a)); row h of ``moved`` lists the numbers of h·χ_k.
+        """
+        moved = moved_characters(self.group, self.moduli, self.complement)[self._table.argsort(-1)[:, self._one()]]
         fixed = moved == moved[self._one()]
         orbits: dict[tuple[int, ...], list[Tensor]] = {}
         seen = torch.zeros(moved.shape[1], dtype=torch.bool)
@@ -295,25 +252,3 @@ class Irreducibles:
 
     def _one(self) -> int:
         return int(self.complement.index(self.complement.identity()))
-
-
-def _split(group: FiniteGroup) -> tuple[tuple[int, ...], FiniteGroup]:
-    """Return the moduli of A and the complement H."""
-    moduli = _moduli(group)
-    if moduli is not None:
-        return moduli, Cyclic(1)
-    if isinstance(group, SemidirectProduct):
-        moduli = _moduli(group.normal)
-        if moduli is not None:
-            return moduli, group.complement
-    return (1,), group
-
-
-def _moduli(group: FiniteGroup) -> tuple[int, ...] | None:
-    """Return the orders of the cyclic factors of a product of cyclic groups, None for other groups."""
-    if isinstance(group, Cyclic):
-        return (group.n,)
-    if isinstance(group, DirectProduct):
-        first, second = _moduli(group.normal), _moduli(group.complement)
-        return None if first is None or second is None else first + second
-    return None

@@ -83,7 +83,8 @@ class _MatrixGroup(CompactLieGroup):
         """Return no generators: the group is connected, its Lie algebra suffices."""
         return torch.zeros(0, self.n, self.n, dtype=self.dtype, device="cpu")
 
-    def _gaussian_qr(self, count: int, generator: torch.Generator | None) -> Tensor:
+    def sample(self, count: int, generator: torch.Generator | None = None) -> Tensor:
+        """Return ``count`` Haar-distributed matrices of O(n) or U(n)."""
         check_int("count", count, minimum=0)
         device = generator.device if generator is not None else "cpu"
         gaussian = torch.randn(count, self.n, self.n, dtype=self.dtype, generator=generator, device=device)
@@ -113,10 +114,6 @@ class Orthogonal(_MatrixGroup):
         reflection[0, 0] = -1.0
         return reflection[None]
 
-    def sample(self, count: int, generator: torch.Generator | None = None) -> Tensor:
-        """Return Haar-distributed orthogonal matrices, shape ``(count, n, n)``."""
-        return self._gaussian_qr(count, generator)
-
     def class_quadrature(self, degree: int) -> tuple[Tensor, Tensor]:
         """Return the average of the quadratures of the two components of O(n)."""
         g, w = _orthogonal_torus(self.n, degree, determinant=1)
@@ -141,7 +138,7 @@ class SpecialOrthogonal(Orthogonal):
 
     def sample(self, count: int, generator: torch.Generator | None = None) -> Tensor:
         """Return Haar-distributed rotations: orthogonal ones, the first column negated where the determinant is −1."""
-        g = self._gaussian_qr(count, generator)
+        g = super().sample(count, generator)
         sign = torch.linalg.det(g)[:, None]
         return torch.cat([g[..., :1] * sign[..., None], g[..., 1:]], dim=-1)
 
@@ -164,10 +161,6 @@ class Unitary(_MatrixGroup):
         real = Orthogonal(self.n).lie_algebra().to(self.dtype)
         diagonal = torch.diag_embed(torch.eye(self.n, dtype=self.dtype, device="cpu"))
         return torch.cat([real, 1j * real.abs().to(self.dtype), 1j * diagonal])
-
-    def sample(self, count: int, generator: torch.Generator | None = None) -> Tensor:
-        """Return Haar-distributed unitary matrices, shape ``(count, n, n)``."""
-        return self._gaussian_qr(count, generator)
 
     def class_quadrature(self, degree: int) -> tuple[Tensor, Tensor]:
         """Return diagonal matrices on a grid of angles with density ``Π_{j<k} |z_j − z_k|² / n!``."""

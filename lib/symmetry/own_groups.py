@@ -5,6 +5,7 @@ Everything that works for the book's groups works for these: representations, pr
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 
@@ -54,17 +55,19 @@ def named(name: str) -> FiniteGroup:
         factors = [_KINDS[p[1]](int(p[2])) if p[1] else frobenius(int(p[3]), int(p[4])) for p in parts]
     except ValueError as error:
         raise ValueError(f"there is no group {name!r} here: {error}") from None
-    product = factors[0]
-    for factor in factors[1:]:
-        product = DirectProduct(product, factor)
-    return product
+    return functools.reduce(DirectProduct, factors)
 
 
 class TableGroup(FiniteGroup):
     """The group of a multiplication table; element i is the vector ``(i,)``. See :func:`from_table`."""
 
     def __init__(self, table: Tensor, name: str) -> None:
-        self.table = table = _check_table(table)
+        check_int("the number of rows of table", len(check_table(table)), maximum=LARGEST_TABLE)
+        self.table = table = table.to("cpu", copy=True)
+        for a in range(len(table)):  # (ab)c = a(bc) for all b and c
+            if not torch.equal(table[table[a]], table[a][table]):
+                b, c = (table[table[a]] != table[a][table]).nonzero()[0].tolist()
+                raise ValueError(f"table must be associative, but ({a}·{b})·{c} differs from {a}·({b}·{c})")
         self.name, self.order, self.element_shape = name, len(table), (1,)
         one = (table == torch.arange(self.order, device="cpu")).all(1).nonzero()[0, 0]
         self._inverses = (table == one).nonzero()[:, 1]
@@ -201,10 +204,7 @@ def _add_orbit(points: Tensor, vector: Tensor, matrices: Tensor, limit: int) -> 
         frontier = moved[~close.tril(-1).any(-1)]  # of several equal images the first
         orbit = torch.cat([orbit, frontier])
         if len(orbit) > limit:
-            raise ValueError(
-                f"matrices must generate a group of at most limit = {limit} elements, "
-                f"got an orbit of {len(orbit)} vectors that had not closed"
-            )
+            raise ValueError(f"matrices must generate at most limit = {limit} elements, got an orbit of {len(orbit)}")
     return torch.cat([points, orbit])
 
 
@@ -213,22 +213,17 @@ def _distances(x: Tensor, y: Tensor) -> Tensor:
     return (x[:, None] - y[None]).abs().amax(-1)
 
 
-def _check_table(table: Tensor) -> Tensor:
-    """Return a copy on the CPU of a table that is the multiplication table of a group."""
+def check_table(table: Tensor) -> Tensor:
+    """Return a table that has every number once in each row and column, and a neutral element; raise otherwise."""
     check_tensor("table", table, (None, None))
-    n = len(table)
+    n, numbers = len(table), torch.arange(len(table), device=table.device)
     if table.dtype != torch.int64:
         raise TypeError(f"table must be of dtype torch.int64, got {table.dtype}")
-    if table.ndim != 2 or table.shape[1] != n or not 1 <= n <= LARGEST_TABLE:
-        raise ValueError(f"table must have shape (n, n) with 1 ≤ n ≤ {LARGEST_TABLE}, got {tuple(table.shape)}")
-    table, numbers = table.to("cpu", copy=True), torch.arange(n, device="cpu")
+    if table.shape != (n, n) or not n:
+        raise ValueError(f"table must have shape (n, n) with n ≥ 1, got {tuple(table.shape)}")
     if not (table.sort(1).values == numbers).all() or not (table.sort(0).values == numbers[:, None]).all():
         raise ValueError(f"table must have every number 0 … {n - 1} once in each row and column: no division otherwise")
     left, right = (table == numbers).all(1), (table == numbers[:, None]).all(0)
     if not (left & right).any():
         raise ValueError("table must have a neutral element: a row and a column that change nothing")
-    for a in range(n):  # (ab)c = a(bc) for all b and c
-        if not torch.equal(table[table[a]], table[a][table]):
-            b, c = (table[table[a]] != table[a][table]).nonzero()[0].tolist()
-            raise ValueError(f"table must be associative, but ({a}·{b})·{c} differs from {a}·({b}·{c})")
     return table

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lib.checks import check_callable, check_int, check_tensor
+from lib.checks import check_callable, check_instance, check_int, check_tensor
 from lib.symmetry.groups import FiniteGroup, Group
 from lib.symmetry.lie import CompactLieGroup
 
@@ -39,9 +39,7 @@ class Representation:
     is_complex = False
 
     def __init__(self, group: Group, dim: int, name: str) -> None:
-        if not isinstance(group, Group):
-            raise TypeError(f"group must be a Group, got {group!r} of type {type(group).__name__}")
-        self.group, self.dim, self.name = group, check_int("dim", dim), name
+        self.group, self.dim, self.name = check_instance("group", group, Group), check_int("dim", dim), name
         self.shape: tuple[int, ...] = (dim,)
 
     def __repr__(self) -> str:
@@ -148,9 +146,8 @@ class PermutationRepresentation(Representation):
         p, q, pq = images(g), images(h), images(group.multiply(g, h))
         if check_tensor("images(g)", p).dtype != torch.int64:
             raise TypeError(f"images(g) must be of dtype torch.int64, got {p.dtype}")
-        if p.shape != (len(g), dim) or not torch.equal(
-            p.sort(-1).values, torch.arange(dim, device=p.device).expand_as(p)
-        ):
+        every = torch.arange(dim, device=p.device).expand(len(g), dim)
+        if p.shape != every.shape or not torch.equal(p.sort(-1).values, every):
             wanted = f"permutations of {dim} indices, shape ({len(g)}, {dim}) for {len(g)} elements"
             raise ValueError(f"images must return {wanted}, got shape {tuple(p.shape)} or other entries")
         if not torch.equal(torch.gather(p, -1, q), pq):
@@ -222,7 +219,7 @@ class _Dual(Representation):
 
     def __init__(self, base: Representation) -> None:
         super().__init__(base.group, base.dim, f"{base.name}*")
-        self.base, self.is_unitary, self.is_complex = base, base.is_unitary, base.is_complex
+        self.base, self.shape, self.is_unitary, self.is_complex = base, base.shape, base.is_unitary, base.is_complex
 
     def _matrix(self, g: Tensor) -> Tensor:
         return self.base._matrix(self.group.inverse(g)).mT
@@ -303,7 +300,9 @@ class TensorProduct(Representation):
 
     def dual(self) -> Representation:
         """Return the tensor product of the duals."""
-        return TensorProduct(self.first.dual(), self.second.dual())
+        dual = TensorProduct(self.first.dual(), self.second.dual())
+        dual.shape = self.shape
+        return dual
 
 
 def _common_group(name: str, parts: tuple[Representation, ...]) -> Group:

@@ -15,10 +15,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from scipy.linalg import null_space
+from scipy.sparse import coo_array
+from scipy.special import xlogy
 from torch import Tensor
 
-from lib.checks import check_choice, check_float, check_instance
-from lib.transport.divergences import KINDS, PIVOTS, invariant_program, transport
+from lib.checks import check_choice, check_instance
+from lib.transport.divergences import KINDS, PIVOTS, check_regularised, invariant_program, transport
 from lib.transport.finite_spaces import FiniteSpace
 
 if TYPE_CHECKING:
@@ -106,8 +109,9 @@ def wasserstein_potential(space: FiniteSpace, q: Tensor, p: Tensor) -> Tensor:
     if q.ndim != 1:
         raise ValueError(f"q and p must be one law each, shape ({space.size},), got {tuple(q.shape)}")
     cost = space.distances.cpu().numpy()
-    multipliers = ot.emd(a[0], b[0], cost, numItermax=PIVOTS, log=True)[1]["v"]
-    gamma = (cost - multipliers)[:, b[0] > 0].min(1)
+    unit = min(1.0, 2.0 ** np.frexp(cost.max())[1])  # for small costs, as in transport
+    multipliers = ot.emd(a[0], b[0], cost / unit, numItermax=PIVOTS, log=True)[1]["v"]
+    gamma = unit * (cost / unit - multipliers)[:, b[0] > 0].min(1)
     return torch.from_numpy(gamma - gamma.mean()).to(q)
 
 
@@ -117,8 +121,7 @@ def wasserstein_invariant(space: FiniteSpace, q: Tensor, p: Tensor) -> Tensor:
     One unknown per orbit, and the inequality ``γ(σx) − γ(τy) ≤ d(σx, τy)`` for every pair of orbits and *all* pairs of
     group elements. Arguments as in :func:`wasserstein`.
     """
-    limits = _orbit_limits(space)
-    sums = _orbit_sums(space)
+    limits, sums = _orbit_limits(check_instance("space", space, FiniteSpace)), _orbit_sums(space)
 
     def value(a: np.ndarray, b: np.ndarray) -> float:
         return invariant_program(limits, torch.from_numpy(a - b).to(sums) @ sums)
@@ -147,14 +150,14 @@ def mmd_invariant(space: FiniteSpace, q: Tensor, p: Tensor, bandwidth: float = 1
     ArithmeticError
         The kernel is not positive semidefinite: the distances embed into no Euclidean space.
     """
-    from scipy.linalg import null_space
-
     check_instance("space", space, FiniteSpace)
-    values, vectors = np.linalg.eigh(space.kernel(bandwidth).cpu().numpy())
-    if values[0] < -1e-10 * values[-1]:
+    kernel = space.kernel(bandwidth)
+    values, vectors = np.linalg.eigh(kernel.double().cpu().numpy())
+    rounding = max(1e-10, 32 * torch.finfo(kernel.dtype).eps)
+    if values[0] < -rounding * values[-1]:
         raise ArithmeticError(f"the kernel is not positive semidefinite, its least eigenvalue is {values[0]:.2g}")
     features = vectors * np.sqrt(values.clip(0))
-    invariant = null_space((features[space.maps.cpu()] - features).reshape(-1, space.size), rcond=1e-10)
+    invariant = null_space((features[space.maps.cpu()] - features).reshape(-1, space.size), rcond=rounding)
     return _each(lambda a, b: float(np.linalg.norm(invariant.T @ (features.T @ (a - b)))), space, q, p)
 
 
@@ -183,9 +186,8 @@ def regularised(space: FiniteSpace, q: Tensor, p: Tensor, kind: str = "alpha2", 
         The solver fails.
     """
     import cvxpy as cp
-    from scipy.sparse import coo_array
 
-    _check_regularised(kind, lipschitz)
+    check_regularised(kind, lipschitz)
     a, b = _check_laws(space, q, p)
     run, i, j = np.nonzero((a[:, :, None] > 0) & (b[:, None, :] > 0))
     ones, entry = np.ones(len(run)), np.arange(len(run))
@@ -216,7 +218,7 @@ def regularised_invariant(
     """
     import cvxpy as cp
 
-    _check_regularised(kind, lipschitz)
+    check_regularised(kind, lipschitz)
     a, b = (law @ _orbit_sums(space).cpu().numpy() for law in _check_laws(space, q, p))
     gamma = cp.Variable((space.orbits, len(a)))
     limits = lipschitz * _orbit_limits(space).amin(0).cpu().numpy()
@@ -239,8 +241,6 @@ def _f_divergence(eta: np.ndarray, p: np.ndarray, kind: str) -> np.ndarray:
     ratio = np.divide(eta, p, out=np.ones_like(eta), where=p > 0)
     if kind == "alpha2":
         return (p * (ratio**2 - 1)).sum(-1) / 2
-    from scipy.special import xlogy
-
     return (p * (xlogy(ratio, ratio) - ratio + 1)).sum(-1)
 
 
@@ -276,15 +276,7 @@ def _shaped(values: np.ndarray, like: Tensor) -> Tensor:
 
 def _check_laws(space: FiniteSpace, q: Tensor, p: Tensor) -> tuple[np.ndarray, np.ndarray]:
     """Return two laws as arrays ``(runs, N)`` in float64, or raise."""
-    if not isinstance(space, FiniteSpace):
-        raise TypeError(f"space must be a FiniteSpace (see orbit_closure), got {type(space).__name__}")
-    if space.check_law("q", q).shape != space.check_law("p", p).shape:
+    if check_instance("space", space, FiniteSpace).check_law("q", q).shape != space.check_law("p", p).shape:
         raise ValueError(f"q and p must have one shape, got {tuple(q.shape)} and {tuple(p.shape)}")
     first, second = (law.detach().cpu().double().reshape(-1, space.size).numpy() for law in (q, p))
     return first, second
-
-
-def _check_regularised(kind: str, lipschitz: float) -> None:
-    check_choice("kind", kind, KINDS)
-    if check_float("lipschitz", lipschitz) <= 0:
-        raise ValueError(f"lipschitz must be positive, got {lipschitz}")

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from scipy.optimize import linear_sum_assignment, linprog
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import minimum_spanning_tree
 from torch import Tensor
 
 from lib.checks import check_choice, check_float, check_probabilities, check_tensor
-from lib.transport.quotient import Isometries, check_action, check_pair, quotient_cost
+from lib.transport.quotient import Isometries, check_action, check_pair
 
 KINDS = ("alpha2", "kl")
 # How often the simplex of POT may pivot; its own limit of 1e5 stops early on a thousand points.
@@ -35,15 +38,19 @@ def w1(x: Tensor, y: Tensor, action: Isometries, a: Tensor | None = None, b: Ten
     action
         The group.
     a, b
-        Masses, shapes ``(n,)`` and ``(m,)``, positive with sum one; default equal.
+        Masses, shapes ``(n,)`` and ``(m,)``, nonnegative with sum one; default equal.
 
     Raises
     ------
     TypeError, ValueError
         Samples that are empty, not finite or of another dimension; masses that are no probability vectors.
     """
-    check_samples(x, y, action)
-    return transport(quotient_cost(x, y, action), _masses("a", a, len(x)), _masses("b", b, len(y)))
+    check_action(action)
+    for name, sample in (("x", x), ("y", y)):
+        if action.check_points(name, sample).ndim != 2:
+            raise ValueError(f"{name} must have shape (n, {action.dim}), got {tuple(sample.shape)}")
+    _check_plain(x, y)
+    return transport(action.distance(x, y), _masses("a", a, len(x)), _masses("b", b, len(y)))
 
 
 def transport(cost: Tensor, a: np.ndarray, b: np.ndarray) -> float:
@@ -79,8 +86,6 @@ def w1_batch(x: Tensor, y: Tensor, action: Isometries) -> Tensor:
     >>> w1_batch(x, y, no_group(2)), w1_batch(x, y, turns(4)).round(decimals=6)
     (tensor([1.4142], dtype=torch.float64), tensor([0.], dtype=torch.float64))
     """
-    from scipy.optimize import linear_sum_assignment
-
     check_action(action)
     if action.check_points("x", x).ndim != 3 or action.check_points("y", y).shape != x.shape:
         raise ValueError(f"x and y must have one shape (replicates, n, dim), got {tuple(x.shape)} and {tuple(y.shape)}")
@@ -120,15 +125,14 @@ def invariant_program(distances: Tensor, gain: Tensor) -> float:
     gain
         Shape ``(N,)``, with sum zero.
     """
-    from scipy.optimize import linprog
-    from scipy.sparse import coo_array
-
-    check_tensor("distances", distances, (None, None, None), inexact=True, real=True)
-    check_tensor("gain", gain, distances.shape[-1:], inexact=True, real=True)
-    order, count, _ = distances.shape
+    count = len(check_tensor("gain", gain, (None,), inexact=True, real=True))
+    check_tensor("distances", distances, (None, count, count), inexact=True, real=True)
+    if gain.ndim != 1 or distances.ndim != 3:
+        got = f"{tuple(gain.shape)} and {tuple(distances.shape)}"
+        raise ValueError(f"gain and distances must have shapes (N,) and (order, N, N), got {got}")
     i, j = (index.ravel() for index in np.nonzero(~np.eye(count, dtype=bool)))
-    rows = np.arange(len(i) * order)
-    left, right = np.tile(i, order), np.tile(j, order)
+    rows = np.arange(len(i) * len(distances))
+    left, right = np.tile(i, len(distances)), np.tile(j, len(distances))
     entries = np.concatenate([np.ones(len(rows)), -np.ones(len(rows))])
     matrix = coo_array((entries, (np.tile(rows, 2), np.concatenate([left, right]))), shape=(len(rows), count))
     bounds = [(0, 0)] + [(None, None)] * (count - 1)
@@ -173,17 +177,15 @@ def regularised_batch(x: Tensor, y: Tensor, action: Isometries, kind: str = "alp
     if action.check_points("x", x).ndim != 3 or action.check_points("y", y).ndim != 3 or len(x) != len(y):
         raise ValueError(f"x and y must have shape (replicates, n, dim), got {tuple(x.shape)} and {tuple(y.shape)}")
     _check_plain(x, y)
-    check_choice("kind", kind, KINDS)
-    if check_float("lipschitz", lipschitz) <= 0:
-        raise ValueError(f"lipschitz must be positive, got {lipschitz}")
+    check_regularised(kind, lipschitz)
     points, values = torch.cat([x, y], 1), []
     for some in points.split(max(1, _POTENTIALS // points.shape[1])):
-        cost = lipschitz * quotient_cost(some, some, action).cpu().numpy()
+        cost = lipschitz * action.distance(some, some).cpu().numpy()
         values.append(dual_values(cost, x.shape[1], kind))
     return torch.tensor(np.concatenate(values), dtype=x.dtype, device=x.device)
 
 
-def dual_values(cost: np.ndarray, first: int, kind: str, neighbours: int = 6) -> np.ndarray:
+def dual_values(cost: np.ndarray, first: int, kind: str) -> np.ndarray:
     """Maximise the dual over potentials with ``γ_i − γ_j ≤ cost_ij``, adding inequalities where they are violated.
 
     Small costs are scaled: with λ the largest cost, or 1 if that is smaller, and γ = λη (``kl``) or 1 + λη (``alpha2``)
@@ -199,8 +201,6 @@ def dual_values(cost: np.ndarray, first: int, kind: str, neighbours: int = 6) ->
         Number of points of Q.
     kind
         ``"alpha2"`` or ``"kl"``.
-    neighbours
-        Inequalities per point in the first round: those to its nearest points.
 
     Returns
     -------
@@ -220,7 +220,7 @@ def dual_values(cost: np.ndarray, first: int, kind: str, neighbours: int = 6) ->
         raise ValueError(f"lipschitz times the largest distance must be {got}")
     unit = np.where(largest > 0, np.minimum(largest, 1.0), 1.0)
     cost, rounding = cost / unit, np.maximum(largest, 1.0)
-    active = np.stack([_first_inequalities(c, neighbours) for c in cost])
+    active = np.stack([_first_inequalities(c) for c in cost])
     eta, diagonal = np.zeros(cost.shape[:2]), np.arange(cost.shape[1])
     for _ in range(60):
         before, eta = eta, _solve_round(cost, active, first, kind, eta, unit[..., 0])
@@ -234,15 +234,13 @@ def dual_values(cost: np.ndarray, first: int, kind: str, neighbours: int = 6) ->
     raise ArithmeticError("the dual of the regularised divergence did not settle within 60 rounds")
 
 
-def _first_inequalities(cost: np.ndarray, neighbours: int) -> np.ndarray:
-    """Return the pairs of near points and those of a tree, shape ``(N, N)``, truth values.
+def _first_inequalities(cost: np.ndarray) -> np.ndarray:
+    """Return the pairs of every point and its six nearest and those of a tree, shape ``(N, N)``, truth values.
 
     A tree joins all points: without it a cluster of points of Q alone could rise without limit.
     """
-    from scipy.sparse.csgraph import minimum_spanning_tree
-
     active = minimum_spanning_tree(cost + 1e-300).toarray() > 0
-    near = np.argsort(cost + np.diag(np.full(len(cost), np.inf)), axis=1)[:, :neighbours]
+    near = np.argsort(cost + np.diag(np.full(len(cost), np.inf)), axis=1)[:, :6]
     np.put_along_axis(active, near[:, : len(cost) - 1], True, axis=1)
     return active | active.T
 
@@ -267,7 +265,6 @@ def _solve_round(
     with exponential cones. Replicates do not interact: one program with the sum of their duals solves all of them.
     """
     import cvxpy as cp
-    from scipy.sparse import coo_array
 
     place = np.arange(eta.size).reshape(eta.shape)
     replicate, i, j = np.nonzero(active)
@@ -294,13 +291,11 @@ def _solve_round(
     return potential.value.reshape(eta.shape)
 
 
-def check_samples(x: Tensor, y: Tensor, action: Isometries) -> None:
-    """Raise unless x and y are two samples ``(n, dim)``, ``(m, dim)`` of points that the group acts on."""
-    check_action(action)
-    for name, sample in (("x", x), ("y", y)):
-        if action.check_points(name, sample).ndim != 2:
-            raise ValueError(f"{name} must have shape (n, {action.dim}), got {tuple(sample.shape)}")
-    _check_plain(x, y)
+def check_regularised(kind: str, lipschitz: float) -> None:
+    """Raise unless there is such a kind of divergence and the Lipschitz constant is positive."""
+    check_choice("kind", kind, KINDS)
+    if check_float("lipschitz", lipschitz) <= 0:
+        raise ValueError(f"lipschitz must be positive, got {lipschitz}")
 
 
 def _check_plain(x: Tensor, y: Tensor) -> None:

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lib.checks import check_float, check_probabilities, check_tensor
+from lib.checks import check_probabilities, check_tensor
 from lib.symmetry.groups import FiniteGroup
 from lib.symmetry.representations import Representation
-
-_TOLERANCE = 1e-9  # when two points count as one, relative to the largest coordinate
+from lib.transport.quotient import euclidean
+from lib.transport.turned_kernel import check_bandwidth
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,9 +99,7 @@ class FiniteSpace:
 
     def kernel(self, bandwidth: float = 1.0) -> Tensor:
         """Return the Gaussian kernel ``exp(−d(x, y)² / 2s²)``, shape ``(N, N)``; invariant where the distance is."""
-        if check_float("bandwidth", bandwidth) <= 0:
-            raise ValueError(f"bandwidth must be positive, got {bandwidth}")
-        return torch.exp(-self.distances.square() / (2 * bandwidth**2))
+        return torch.exp(-self.distances.square() / (2 * check_bandwidth(bandwidth) ** 2))
 
 
 def orbit_closure(representation: Representation, starts: Tensor, metric: Tensor | None = None) -> FiniteSpace:
@@ -132,17 +130,17 @@ def orbit_closure(representation: Representation, starts: Tensor, metric: Tensor
     maps = torch.stack([_nearest(moved, points) for moved in representation.apply(elements, points)])
     seen = points
     if metric is not None:
-        check_tensor("metric", metric, (representation.dim, representation.dim), inexact=True)
+        check_tensor("metric", metric, (representation.dim, representation.dim), inexact=True, real=True)
         if metric.ndim != 2 or torch.linalg.matrix_rank(metric) < representation.dim:
             raise ValueError("metric must be one invertible matrix")
-        seen = points @ metric.mT
-    return FiniteSpace(points, maps, _euclidean(seen, seen))
+        seen = points @ metric.to(points).mT
+    return FiniteSpace(points, maps, euclidean(seen, seen))
 
 
 def _check_metric(distances: Tensor, size: int) -> None:
     """Raise unless distances are positive off the diagonal, symmetric, and obey the triangle inequality."""
     check_tensor("distances", distances, (size, size), inexact=True, real=True)
-    slack = _TOLERANCE * float(distances.abs().max())
+    slack = _tolerance(distances) * float(distances.abs().max())
     off = ~torch.eye(size, dtype=torch.bool, device=distances.device)
     detour = (distances[:, :, None] + distances[None]).amin(1)
     fits = distances.ndim == 2 and bool((distances[off] > 0).all()) and float(distances.diagonal().abs().max()) <= slack
@@ -152,11 +150,12 @@ def _check_metric(distances: Tensor, size: int) -> None:
 
 def _nearest(x: Tensor, points: Tensor) -> Tensor:
     """Return for every x the first of the points that coincides with it."""
-    close = _euclidean(x, points) <= _TOLERANCE * (1 + float(points.abs().max()))
+    close = euclidean(x, points) <= _tolerance(points) * (1 + float(points.abs().max()))
     if not bool(close.any(-1).all()):
         raise ArithmeticError("the images of a point are not among the points: they are too ill-conditioned")
     return close.int().argmax(-1)
 
 
-def _euclidean(x: Tensor, y: Tensor) -> Tensor:
-    return torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist")
+def _tolerance(x: Tensor) -> float:
+    """Return when two points count as one, relative to the largest coordinate."""
+    return max(1e-9, 32 * torch.finfo(x.dtype).eps)

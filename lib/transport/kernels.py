@@ -35,13 +35,13 @@ def orbit_kernel(x: Tensor, y: Tensor, action: Isometries, bandwidth: float) -> 
     Raises
     ------
     TypeError, ValueError
-        Points that do not fit the group; a bandwidth that is not positive; an infinite group other than ``radial(2)``.
+        Points that do not fit the group, or one another in dtype or device; a bandwidth that is not positive; an
+        infinite group other than ``radial(2)``.
     """
     s = check_bandwidth(bandwidth)
-    if check_action(action).turns is None:
-        check_action(action, finite=True)
-    action.check_points("x", x)
-    action.check_points("y", y)
+    if check_action(action).turns is None and action.images is None:
+        raise ValueError(f"action must be of a finite group or radial(2), got {action}")
+    check_pair(action.check_points("x", x), action.check_points("y", y))
     if action.turns is not None:
         (r, theta), (rho, phi) = polar(x), polar(y)
         radii = [float(f(t)) for f in (torch.min, torch.max) for t in (r, rho)]
@@ -163,7 +163,7 @@ def kernel_reach(x: Tensor, action: Isometries, bandwidth: float) -> KernelReach
     x
         At least two points, shape ``(n, dim)``; of the invariant law, or one point per orbit (both give the same).
     action, bandwidth
-        As in :func:`orbit_kernel`; a group of more than one element.
+        As in :func:`orbit_kernel`.
     """
     s = check_bandwidth(bandwidth)
     check_action(action).check_points("x", x)

@@ -139,22 +139,17 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Saving:
+class Saving(Interval):
     """An equivalent factor, averaged (geometrically) over the levels that both curves cover.
 
     Attributes
     ----------
-    value, low, high : float
-        The factor and its 95 % bootstrap interval over the seeds.
     best, worst : float
         The levels covered by both curves, the better (smaller) first.
     covered : bool
         Whether there are such levels. If not, ``value`` is only a bound: the amounts ran out, on one side.
     """
 
-    value: float
-    low: float
-    high: float
     best: float
     worst: float
     covered: bool
@@ -199,13 +194,13 @@ def equivalent_factor(plain: Curve, smart: Curve, levels: int = 9, resamples: in
         inside = (plain.reach(a, at) - smart.reach(b, at)).mean(1)
         most, least = (math.log(x[-1] / y[0]) for x, y in ((x_plain, x_smart), (x_smart, x_plain)))
         bound = torch.where(a[:, -1] > b[:, 0], torch.full_like(low, most), torch.full_like(low, -least))
-        return torch.where(low < high, inside, bound)
+        return torch.where(low <= high, inside, bound)
 
     interval = bootstrap(log_factor, runs, resamples, seed)
     a, b = (c.best(torch.arange(runs, device="cpu")[None])[0] for c in (plain, smart))
     best, worst = float(torch.maximum(a[-1], b[-1])), float(torch.minimum(a[0], b[0]))
     value, low, high = (math.exp(v) for v in (interval.value, interval.low, interval.high))
-    return Saving(value, low, high, best, worst, best < worst)
+    return Saving(value, low, high, best, worst, best <= worst)
 
 
 def factor_by_level(plain: Curve, smart: Curve, at: Sequence[float]) -> list[float]:

@@ -54,12 +54,12 @@ def projection_rmd2(particles: Tensor, projector: Tensor) -> Tensor:
     Raises
     ------
     ValueError
-        ``projector`` is not an orthogonal projection (tolerance 1e-9).
+        ``projector`` is not an orthogonal projection (tolerance 1e-9, in single precision 4e-6).
     """
     d = _cloud("particles", particles)
     p = check_tensor("projector", projector, (d, d), inexact=True, real=True)
     defect = max(float((p - p.mT).abs().max()), float((p @ p - p).abs().max()))
-    if not defect <= 1e-9:
+    if not defect <= max(1e-9, 32 * torch.finfo(p.dtype).eps):
         raise ValueError(f"projector must be an orthogonal projection, it misses P = Pᵀ = P² by {defect:.1e}")
     image = particles @ p.to(particles).mT
     gap = (particles - image).square().sum(-1).mean(-1)
@@ -84,8 +84,7 @@ def _relative(w: Tensor, a: Tensor, b: Tensor) -> Tensor:
 
 def _cloud(name: str, points: Tensor) -> int:
     """Return the dimension of a cloud; raise if it is none."""
-    if check_tensor(name, points, (None, None), inexact=True).is_complex():
-        raise TypeError(f"{name} must be real, got {points.dtype}")
+    check_tensor(name, points, (None, None), inexact=True, real=True)
     if 0 in points.shape:
         raise ValueError(f"{name} must hold at least one point, got shape {tuple(points.shape)}")
     return points.shape[-1]

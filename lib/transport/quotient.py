@@ -7,6 +7,7 @@ independent replicates.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable
@@ -21,7 +22,6 @@ from lib.symmetry.groups import FiniteGroup
 from lib.symmetry.representations import Representation
 
 CHUNK = 2**25  # entries of the largest intermediate array
-ISOMETRY_TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Isometries:
 
     def plain_distance(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the distances of the points themselves, shape ``(..., n, m)``."""
-        return _torus_distance(x, y, 1.0) if self.periodic else _euclidean(x, y)
+        return _torus_distance(x, y, 1.0) if self.periodic else euclidean(x, y)
 
     def check_points(self, name: str, x: Any) -> Tensor:
         """Return ``x`` if it holds points of the space, shape ``(..., n, dim)`` with n ≥ 1.
@@ -125,12 +125,10 @@ def check_pair(x: Tensor, y: Tensor) -> None:
         raise TypeError(f"x and y must both be float32 or both float64, on one device, got {got}")
 
 
-def check_action(action: Any, finite: bool = False) -> Isometries:
-    """Return ``action`` if it is an :class:`Isometries`, of a finite group where that is asked."""
+def check_action(action: Any) -> Isometries:
+    """Return ``action`` if it is an :class:`Isometries`; raise ``TypeError`` otherwise."""
     if not isinstance(action, Isometries):
         raise TypeError(f"action must be Isometries (see lib.transport.quotient.linear), got {type(action).__name__}")
-    if finite and action.images is None:
-        raise ValueError(f"action must be of a finite group, got {action}")
     return action
 
 
@@ -144,7 +142,7 @@ def no_group(dim: int, periodic: bool = False) -> Isometries:
     if periodic:
         return lattice(1, dim)
     line = (lambda x: x[..., 0]) if dim == 1 else None
-    return Isometries(f"nothing on R^{dim}", 1, dim, dim, False, _euclidean, lambda x: x[None], line)
+    return Isometries(f"nothing on R^{dim}", 1, dim, dim, False, euclidean, lambda x: x[None], line)
 
 
 def lattice(k: int, dim: int) -> Isometries:
@@ -226,35 +224,26 @@ def linear(representation: Representation) -> Isometries:
     g = representation.group.elements()
     if not representation.is_permutation:
         defect = isometry_defect(representation.matrix(representation.group.generators()))
-        if defect > ISOMETRY_TOLERANCE:
+        if defect > 1e-9:
             raise ValueError(
-                f"representation must act by isometries: |ρᵀρ − 1| is {defect:.2g} for {representation.name}, "
-                f"allowed is {ISOMETRY_TOLERANCE:g}"
+                f"representation must act by isometries: |ρᵀρ − 1| is {defect:.2g} for {representation.name}"
             )
 
     def images(x: Tensor) -> Tensor:
         h = g.to(x.device).reshape(len(g), *[1] * (x.ndim - 1), *g.shape[1:])
         return representation.apply(h, x)
 
-    name = f"{representation.group} on {representation.name}"
-    return Isometries(
-        name, len(g), representation.dim, representation.dim, False, nearest_image(images, len(g)), images
-    )
+    name, dim = f"{representation.group} on {representation.name}", representation.dim
+    return Isometries(name, len(g), dim, dim, False, nearest_image(images), images)
 
 
-def nearest_image(images: Callable[[Tensor], Tensor], order: int) -> Callable[[Tensor, Tensor], Tensor]:
+def nearest_image(images: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
     """Return the function ``min_σ ‖x − σy‖`` that runs through all images of y, in blocks that fit in memory."""
     check_callable("images", images)
-    check_int("order", order)
 
     def distance(x: Tensor, y: Tensor) -> Tensor:
-        every = images(y)
         size = max(1, CHUNK // max(1, x[..., 0].numel() * y.shape[-2]))
-        best = None
-        for start in range(0, order, size):
-            block = _euclidean(x, every[start : start + size]).amin(0)
-            best = block if best is None else torch.minimum(best, block)
-        return best
+        return functools.reduce(torch.minimum, (euclidean(x, block).amin(0) for block in images(y).split(size)))
 
     return distance
 
@@ -332,10 +321,10 @@ def moduli(count: int) -> Isometries:
 
     line = (lambda x: chart(x)[..., 0]) if count == 1 else None
     name = f"T^{count} on C^{count}"
-    return Isometries(name, math.inf, 2 * count, count, False, lambda x, y: _euclidean(chart(x), chart(y)), None, line)
+    return Isometries(name, math.inf, 2 * count, count, False, lambda x, y: euclidean(chart(x), chart(y)), None, line)
 
 
-def _euclidean(x: Tensor, y: Tensor) -> Tensor:
+def euclidean(x: Tensor, y: Tensor) -> Tensor:
     """Return pairwise distances from differences, not from inner products: exact also for close points."""
     return torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist")
 

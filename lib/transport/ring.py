@@ -31,7 +31,7 @@ def ring(replicates: int, n: int, generator: torch.Generator, shift: float = 0.0
     return torch.stack([r * theta.cos(), r * theta.sin()], -1)
 
 
-def ring_reach(order: int | float, s: float) -> KernelReach:
+def ring_reach(order: int | float, bandwidth: float) -> KernelReach:
     """Return a_{Σ,k} and the mean of the Gaussian kernel of width s on the ring, for ``order`` turns (inf: all).
 
     ``E k^Σ(x, x) = E (1/L) Σ_j exp(−2r² sin²(πj/L)/s²)`` and ``E k(x, x′) = E exp(−(r − ρ)²/2s²) exp(−z) I_0(z)`` with
@@ -42,8 +42,8 @@ def ring_reach(order: int | float, s: float) -> KernelReach:
     >>> round(ring_reach(8, 0.26).factor, 2)
     11.47
     """
-    r, w, mean = _ring_mean(check_bandwidth(s))
-    if math.isinf(order):
+    r, w, mean = _ring_mean(s := check_bandwidth(bandwidth))
+    if order == math.inf:
         return KernelReach(order, float(w @ i0e(r**2 / s**2)), mean)
     angles = np.pi * np.arange(1, check_int("order", order)) / order
     a = w @ np.exp(-2 * (r[:, None] * np.sin(angles) / s) ** 2).mean(1) if order > 1 else 0.0

@@ -111,14 +111,14 @@ def symmetry_test(
     return Score(int((guess == coin[part:]).sum()), len(x) - part, 1 - 0.5 / len(moves))
 
 
-def _classify(x: np.ndarray, coin: np.ndarray, z: np.ndarray, device: torch.device, ridge: float = 1e-3) -> np.ndarray:
+def _classify(x: np.ndarray, coin: np.ndarray, z: np.ndarray, device: torch.device) -> np.ndarray:
     """Guess the coins of z by ridge regression with a Gaussian kernel."""
     known, new = (torch.as_tensor(v, device=device) for v in (x, z))
     signs = torch.as_tensor(2.0 * coin - 1, device=device)[:, None]
     square = torch.cdist(known, known).square()  # (n, n)
     width = square.mean().clamp(min=1e-300) / 2
     eye = torch.eye(len(known)).to(known)
-    L = torch.linalg.cholesky((-square / width).exp() + ridge * len(known) * eye)
+    L = torch.linalg.cholesky((-square / width).exp() + 1e-3 * len(known) * eye)
     weights = torch.cholesky_solve(signs, L)
     near = (-torch.cdist(new, known).square() / width).exp()
     return ((near @ weights)[:, 0] > 0).cpu().numpy()

@@ -12,11 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from scipy.stats import binom
 from torch import Tensor
 
 from lib.checks import check_callable, check_float, check_instance, check_int, check_tensor
 from lib.symmetry.groups import FiniteGroup
 from lib.symmetry.representations import Representation
+from lib.transport.quotient import euclidean
 
 SCALES = (0.25, 0.5, 1.0, 2.0)  # widths of the kernels, relative to the median distance
 Move = Callable[[Tensor, torch.Generator], Tensor]
@@ -68,9 +70,7 @@ def two_sample_test(x: Tensor, y: Tensor, generator: torch.Generator, permutatio
     check_tensor("y", y, (None, x.shape[-1]), inexact=True)
     if x.shape[:-2] != y.shape[:-2] or min(x.shape[-2], y.shape[-2]) < 2 or x.dtype != y.dtype or x.is_complex():
         shapes = f"{tuple(x.shape)} {x.dtype} and {tuple(y.shape)} {y.dtype}"
-        raise ValueError(
-            f"x and y must be real, of one dtype, with the same runs and at least two points, got {shapes}"
-        )
+        raise ValueError(f"x and y must be real, of one dtype, with one shape of runs and n, m ≥ 2, got {shapes}")
     check_instance("generator", generator, torch.Generator)
     check_int("permutations", permutations)
     pooled = torch.cat([x, y], -2).reshape(-1, x.shape[-2] + y.shape[-2], x.shape[-1])
@@ -168,7 +168,7 @@ def pooled_kernel(points: Tensor) -> Tensor:
     """
     check_tensor("points", points, (None, None), inexact=True, real=True)
     points = points.double()
-    distances = torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist")
+    distances = euclidean(points, points)
     if not bool(distances.isfinite().all()):
         largest = float(points.abs().max())
         raise ValueError(f"points must lie less than 1e154 apart, got coordinates up to {largest:.1e}; rescale them")
@@ -207,20 +207,12 @@ def _test_runs(pooled: Tensor, n: int, generator: torch.Generator, permutations:
     return observed.to(pooled.dtype), (1 + larger).double() / (1 + permutations)
 
 
-def rejection_interval(trials: int, level: float = 0.05, coverage: float = 0.95) -> tuple[int, int]:
-    """Return the central interval of the number of rejections of a test that is exact at its level (binomial)."""
-    from scipy.stats import binom
-
-    check_int("trials", trials)
-    low, high = binom.interval(_check_share("coverage", coverage), trials, _check_share("level", level))
-    return int(low), int(high)
-
-
 def outside_interval(rejections: int, trials: int, level: float = 0.05, coverage: float = 0.95) -> int:
-    """Return by how many rejections a count misses :func:`rejection_interval`, zero inside."""
-    low, high = rejection_interval(trials, level, coverage)
+    """Return by how many rejections a test that is exact at its level misses the central binomial interval."""
+    check_int("trials", trials)
     count = check_int("rejections", rejections, minimum=0, maximum=trials)
-    return max(low - count, count - high, 0)
+    low, high = binom.interval(_check_share("coverage", coverage), trials, _check_share("level", level))
+    return int(max(low - count, count - high, 0))
 
 
 def _check_share(name: str, value: float) -> float:

@@ -154,7 +154,6 @@ def fourier_transform(*functions):
     for f in functions:
         transform = FOURIER[{6: C6, 8: D4, 21: F21}[f.shape[-1]]]
         blocks = transform.forward(f)
-        transform.check_blocks("blocks", blocks)
         out += [*blocks, transform.inverse(blocks), transform.convolve(f, f)]
         out += [fourier.spectrum(blocks), fourier.schatten_norm(blocks, 1.0), fourier.fourier_rank(blocks)]
         out.append(fourier.effective_rank(blocks))
@@ -174,8 +173,7 @@ TABLE = D4.cayley_table()
 
 @call(TABLE, normal(8, dtype=torch.complex128))
 def eigenspaces(table, c):
-    spaces = irreps.eigenspaces(table, c)
-    return [irreps.subspace_character(table, basis) for basis in spaces], [V @ V.mH for V in spaces]
+    return [V @ V.mH for V in irreps.eigenspaces(table, c)]
 
 
 @call(TABLE, double="a table of integers says nothing about precision")
