@@ -52,6 +52,7 @@ def copies(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         ("see {doc}`haar_projections`", "see [Haar projections](haar_projections.ipynb)"),
         ("see {doc}`the run <runs/rates>`", "see [the run](runs/rates.ipynb)"),
+        ("[the run](runs/rates), [once](https://a.b/c)", "[the run](runs/rates.ipynb), [once](https://a.b/c)"),
         ("the {doc}`ledger`", "the The ledger of claims"),
         ("a {term}`group`", "a [group](glossary.md)"),
         ("it {term}`acts <group action>`", "it [acts](glossary.md)"),

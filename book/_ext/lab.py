@@ -29,6 +29,7 @@ from lib import ROOT
 from lib.page.claims import Claim, load_claims
 
 _ROLE = re.compile(r"\{(cite|cite:t|claim|doc|eq|numref|prf:ref|py:func|py:mod|ref|term)\}`([^`]+)`")
+_LINK = re.compile(r"(?<!!)\[([^\[\]]+)\]\((/?[\w/]+)\)")  # to a page by its name
 _LABELLED = re.compile(
     r"^(?:`{3,}|:{3,})\{(?:prf:)?(\w+)\}[ ]*([^\n]*)\n(?::(?!label)[^\n]*\n)*:label: (\S+)|^\$\$ \(([\w-]+)\)",
     re.MULTILINE,
@@ -126,7 +127,11 @@ def in_words(text: str, page: str, book: Book) -> str:
             return match[0]  # JupyterLab numbers equations itself
         return book.link(title or name, place, page)
 
-    return _ROLE.sub(words, text)
+    def whole(match: re.Match) -> str:
+        name = normpath(join(dirname(page), match[2])).lstrip("/")
+        return book.link(match[1], name, page) if name in book.titles else match[0]
+
+    return _ROLE.sub(words, _LINK.sub(whole, text))
 
 
 def copy_of(notebook: dict[str, Any], page: str, book: Book) -> dict[str, Any]:

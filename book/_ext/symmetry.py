@@ -6,7 +6,6 @@ import importlib
 import json
 import pkgutil
 import re
-import subprocess
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 import author_year  # noqa: F401  (registers the bibliography style)
+import colab
 from evidence_sources import sources
 from external_names import resolve_external
 from figures_and_panels import prepare_notebook
@@ -39,7 +39,6 @@ shown). A claim has *room* when its worst value over all these seeds is at most 
 twice a lower one. What a chapter expects of its numbers beside the claims is counted as *expectations*; whatever did
 not hold at every seed is named below the table, and after that every check without room, with the reason.
 """
-_GITHUB = re.compile(r"(?:https://github\.com/|git@github\.com:)([\w.-]+/[\w.-]+?)(?:\.git)?/?")
 
 
 class Ledger(SphinxDirective):
@@ -239,18 +238,12 @@ def _claims_by_function(book: Path) -> dict[str, list[str]]:
 
 def set_repository(app: Sphinx, config: Config) -> None:
     """Add launch and repository buttons if the checkout's origin is on GitHub, else leave the download button."""
-    command = ["git", "remote", "get-url", "origin"]
-    try:
-        origin = subprocess.run(command, cwd=app.srcdir, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
+    found = colab.repository(Path(app.srcdir))
+    if not found:
         return
-    match = _GITHUB.fullmatch(origin)
-    if match is None:
-        return
-    owner, _, name = match[1].partition("/")
-    config.html_baseurl = config.html_baseurl or f"https://{owner.lower()}.github.io/{name}/"  # where Pages puts it
+    config.html_baseurl = config.html_baseurl or colab.published(found)
     config.html_theme_options |= {
-        "repository_url": f"https://github.com/{match[1]}",
+        "repository_url": f"https://github.com/{found}",
         "repository_branch": "main",
         "path_to_docs": "book",
         "use_repository_button": True,
@@ -258,9 +251,18 @@ def set_repository(app: Sphinx, config: Config) -> None:
         "use_edit_page_button": True,
         "launch_buttons": {
             "binderhub_url": "https://mybinder.org",
+            "colab_url": colab.OPENS,
             "notebook_interface": "jupyterlab",
         },
     }
+
+
+def open_copies_in_colab(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+    """Lead the button for Colab to the copy that it can show, on a branch of its own."""
+    for group in context.get("header_buttons", ()):
+        for button in group.get("buttons", ()):
+            if str(button.get("url", "")).startswith(colab.OPENS):
+                button["url"] = button["url"].replace("/blob/main/book/", f"/blob/{colab.BRANCH}/")
 
 
 def shorten_model_signature(
@@ -286,6 +288,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_role("measured", Measured())
     app.add_role("definition", DefinitionLink())
     app.connect("config-inited", set_repository)
+    app.connect("html-page-context", open_copies_in_colab, priority=502)  # after the theme's own
     app.connect("source-read", read_notebook)
     app.connect("autodoc-process-signature", shorten_model_signature)
     app.connect("autodoc-process-docstring", tidy_docstring, priority=100)  # before napoleon
