@@ -25,11 +25,12 @@ from lib.page.records import panel_html
 
 BOOK = ROOT / "book"
 # What every kernel of the project runs with, here and under nbval (conftest.py): nothing random, no progress bars, one
-# thread, for sums in one order, and, where the C library is glibc, memory that stays with the process: arrays of some
-# megabytes that come and go in every step were half of the time of a game of convolutional players.
+# thread, for sums in one order, and, where the C library is glibc, memory that stays with the process: fetching it
+# anew for arrays of some megabytes that come and go in every step is up to a third of the time.
 KERNEL_ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
-    "MALLOC_TOP_PAD_": str(2**28),
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": str(2**32),
     "PYTHONHASHSEED": "0",
     "TQDM_DISABLE": "1",
     "SOURCE_DATE_EPOCH": "0",
