@@ -72,11 +72,13 @@ lab: $(STAMP)  ## open the chapters in JupyterLab, on a page with their order (O
 execute: $(STAMP)  ## run the notebooks and refresh their stored outputs (NAMES="haar_projections" for some)
 	$(BIN)/python -m lib.page.notebooks execute $(NAMES)
 
-seeds: $(STAMP)  ## run the chapters at ten other seeds and store how their claims fared (NAMES="ensembles" for some)
-	@for name in $(or $(NAMES),$(basename $(notdir $(wildcard sweeps/seeds/*.yml)))); do \
+seeds: NAMES ?= $(basename $(notdir $(wildcard sweeps/seeds/*.yml)))
+seeds: $(STAMP)  ## run the chapters at ten other seeds, store how their claims fared and show it (NAMES="ensembles" for some)
+	@for name in $(NAMES); do \
 	  $(BIN)/python -m lib.sweep run sweeps/seeds/$$name.yml -o sweep-results/seeds/$$name && \
 	  $(BIN)/python -m lib.sweep store sweeps/seeds/$$name.yml -o sweep-results/seeds/$$name \
 	    --to data/results/$$name/seeds.parquet || exit 1; done
+	$(BIN)/python -m lib.page.notebooks execute $(NAMES)
 
 bench: $(STAMP)  ## run the side-by-side timings anew and store them for the page on performance
 	rm -rf sweep-results/timings
