@@ -19,7 +19,7 @@ WORKERS ?= 2
 POINTS := tests/test_sweep_points.py
 
 .DEFAULT_GOAL := help
-.PHONY: help book editions test points lint lab execute seeds bench resolve constraints clean
+.PHONY: help book editions test mutants points lint lab execute seeds bench resolve constraints clean
 
 help:  ## say what can be made
 	@echo "Symmetry, Measured. Targets:"
@@ -60,8 +60,12 @@ lint: $(STAMP)
 	@echo "lib: $$(find lib -name '*.py' -exec cat {} + | wc -l) lines"
 
 test: lint  ## check the style, run all tests, every notebook and the rendered book in a browser
-	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 25 --durations-min 5 --ignore $(POINTS) \
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 25 --durations-min 5 -m "not slow" \
+	  --ignore $(POINTS) \
 	  --nbval --nbval-current-env --nbval-cell-timeout 300 tests book
+
+mutants: $(STAMP)  ## run every wrong implementation that the checks have to notice, also the slow ones, some minutes
+	$(BIN)/pytest -n $(WORKERS) --dist load --durations 25 --durations-min 5 tests/test_mutants.py
 
 points: $(STAMP)  ## run the smallest point of every sweep's notebook, some minutes more (ONLY=runs, as in CI: no chapters)
 	$(BIN)/pytest -n $(WORKERS) $(POINTS) -k "$(ONLY)"

@@ -1,0 +1,131 @@
+"""Plausible wrong implementations, one or more for every claim: its checks have to notice them.
+
+A :class:`Mutant` changes a piece of text on a claim's page, or a name of ``lib``. :func:`measure` executes those cells
+of the page which the claim's ``settle`` cell needs, with the change, and returns what the panel would have said.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+from unittest.mock import patch
+
+from lib.page.claims import load_claims
+from lib.page.evidence import Evidence, evaluate
+from lib.page.notebooks import BOOK
+from tests.mutants.cells import Names
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One wrong implementation.
+
+    ``page`` maps pieces of the page's code, each of which has to stand there exactly once, to what replaces them;
+    ``lib`` maps dotted names (``"lib.room.module.name"``, also of a class's attribute) to a function that makes the
+    wrong object from the right one. ``checks`` are those of the claim that have to miss their bound; ``parameters`` are
+    those of the page, where they are not the default ones (also smaller ones than a reader may take); ``slow`` says
+    that it takes more than some seconds.
+    """
+
+    claim: str
+    what: str
+    checks: tuple[str, ...]
+    page: Mapping[str, str] = field(default_factory=dict)
+    lib: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    slow: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.claim}: {self.what}"
+
+
+@cache
+def _cells(chapter: str) -> tuple[tuple[str, bool], ...]:
+    """Return the code of a chapter's cells, and which is the cell of its parameters."""
+    cells = json.loads((BOOK / f"{chapter}.ipynb").read_text(encoding="utf-8"))["cells"]
+    code = [c for c in cells if c["cell_type"] == "code"]
+    return tuple(("".join(c["source"]), "parameters" in c["metadata"].get("tags", ())) for c in code)
+
+
+@cache
+def needed_cells(chapter: str, claim: str) -> tuple[int, ...]:
+    """Return the numbers of the cells that the panel of a claim rests on, the panel's own at the end."""
+    cells = _cells(chapter)
+    last = next(n for n, (source, _) in enumerate(cells) if "settle(" in source and f'"{claim}"' in source)
+    names = [Names(source) for source, _ in cells[: last + 1]]
+    kept, wanted = [last], set(names[last].takes)
+    for number in reversed(range(last)):
+        if names[number].sets & wanted or names[number].changes & wanted or cells[number][1]:
+            kept.append(number)
+            wanted = (wanted - (names[number].sets - names[number].changes)) | names[number].takes
+    return tuple(sorted(kept))
+
+
+class _Settled(Exception):
+    """The panel was reached."""
+
+
+def measure(mutant: Mutant, *, changed: bool = True) -> Evidence:
+    """Return the evidence for a claim, as its page computes it with a mutant's change (or without)."""
+    claim = load_claims()[mutant.claim]
+    cells = _cells(claim.chapter)
+    numbers = needed_cells(claim.chapter, mutant.claim)
+    sources = {number: cells[number][0] for number in numbers}
+    for old, new in mutant.page.items() if changed else ():
+        places = [number for number in numbers if old in sources[number]]
+        assert sum(source.count(old) for source in sources.values()) == 1, f"{old!r} stands in cells {places}"
+        sources[places[0]] = sources[places[0]].replace(old, new)
+    found: list[Evidence] = []
+
+    def settle(name: str, *, of: Any, seeds: Any = None, **checks: tuple[Any, Any]) -> None:
+        if name == mutant.claim:
+            pairs = ({key: pair[side] for key, pair in checks.items()} for side in (0, 1))
+            found.append(evaluate(name, *pairs, of=_named(of), seeds=seeds))
+            raise _Settled
+
+    with ExitStack() as stack:
+        for name, wrong in mutant.lib.items() if changed else ():
+            stack.enter_context(_replaced(name, wrong))
+        stack.enter_context(patch("lib.page.evidence.settle", settle))
+        stack.enter_context(patch("lib.page.parameters.check_parameters", lambda *_, **__: None))
+        stack.enter_context(patch("lib.page.expectations.expect", lambda *_: None))
+        space: dict[str, Any] = {"__name__": claim.chapter}
+        try:
+            for number in numbers:
+                exec(
+                    compile(sources[number], f"{claim.chapter}, code cell {number + 1}", "exec", dont_inherit=True),
+                    space,
+                )
+                if cells[number][1]:
+                    space |= mutant.parameters
+        except _Settled:
+            pass
+    return found[0]
+
+
+def _replaced(name: str, wrong: Callable[[Any], Any]) -> Any:
+    """Return a context in which a name of ``lib``, also one of a class, means what ``wrong`` makes of it."""
+    owner, _, attribute = name.rpartition(".")
+    try:
+        thing: Any = importlib.import_module(owner)
+    except ModuleNotFoundError:
+        module, _, part = owner.rpartition(".")
+        thing = getattr(importlib.import_module(module), part)
+    return patch.object(thing, attribute, wrong(getattr(thing, attribute)))
+
+
+def _named(of: Any) -> Any:
+    """Return ``of`` with the page's own functions by name: they belong to no module here."""
+    parts = of if isinstance(of, tuple) else (of,)
+    return tuple("lib.page.evidence.evaluate" if hasattr(p, "__qualname__") else p for p in parts)
+
+
+def mutants() -> Iterator[Mutant]:
+    """Yield all mutants in the order of the register."""
+    for section in "HGSBAEMN":
+        yield from importlib.import_module(f"tests.mutants.{section.lower()}").MUTANTS

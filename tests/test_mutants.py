@@ -1,0 +1,41 @@
+"""No panel is green when the algorithm behind it is wrong: every claim has a mutant that its checks notice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import pytest
+
+from lib.page.claims import load_claims
+from lib.page.evidence import Evidence
+from tests.mutants import Mutant, measure, mutants
+
+ALL = [pytest.param(m, id=str(m), marks=[pytest.mark.slow] if m.slow else []) for m in mutants()]
+
+
+@cache
+def _as_it_is(claim: str, parameters: tuple[tuple[str, Any], ...]) -> Evidence:
+    return measure(Mutant(claim, "nothing", (), parameters=dict(parameters)), changed=False)
+
+
+def _key(parameters: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    return tuple(parameters.items())
+
+
+def test_every_claim_has_a_mutant() -> None:
+    missing = set(load_claims()) - {m.claim for m in mutants()}
+    assert not missing, f"claims without a mutant: {sorted(missing)}"
+
+
+@pytest.mark.parametrize("mutant", ALL)
+def test_is_noticed(mutant: Mutant) -> None:
+    """With the change every named check misses its bound; without it, at other than the default parameters, none."""
+    evidence = measure(mutant)
+    assert mutant.checks, "which check notices it?"
+    green = [name for name in mutant.checks if evidence.outcomes[name].measured_holds]
+    assert not green, f"{green} pass with: {mutant.what}\n{evidence.report()}"
+    if mutant.parameters:
+        right = _as_it_is(mutant.claim, _key(mutant.parameters))
+        assert right.holds, f"not even the right code passes at these parameters\n{right.report()}"
