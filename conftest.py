@@ -15,8 +15,9 @@ from lib.page.notebooks import KERNEL_ENVIRONMENT, STRICT
 from lib.page.results import MIME_TYPE as RESULT
 from tests.figures import figure_problems
 from tests.outputs import LOOSE, RELATIVE, with_stored_digits
+from tests.processors import PROCESSORS
 
-os.environ.update(KERNEL_ENVIRONMENT | STRICT)
+os.environ.update(KERNEL_ENVIRONMENT | STRICT | PROCESSORS[os.environ.get("PROCESSOR", "")])
 
 # A panel's numbers and run time differ between machines; its text line says whether the claim holds, and is compared.
 # The numbers behind a figure are compared as the figure is: by looks.

@@ -29,6 +29,10 @@ MOVED = """from lib.page.explore import explore
 def twice(n=3):
     print(2 * n)
 explore(twice, n=range(9))"""
+FILM = """from lib.page.movies import Panel, point_movie
+texts = {"label": "movie-test", "caption": "A point.", "alt": "One point that drifts to the right."}
+frames = [[[t, t]] for t in range(5)]
+point_movie([Panel("a point", frames)], range(5), limits=(0, 4), axes=("x", "y"), **texts)"""
 LAST = ".jp-Notebook h2:has-text('Where this goes next')"
 
 
@@ -151,6 +155,14 @@ def test_what_a_reader_changed_stays(tmp_path: Path, monkeypatch: pytest.MonkeyP
     trusted = nbformat.read(folder / "ideas.ipynb", as_version=4)
     with NotebookNotary() as notary:
         assert notary.check_signature(trusted)
+    opened = json.loads((folder / "ideas.ipynb").read_text())  # and saved by JupyterLab, in its own way
+    opened["cells"][0] |= {
+        "source": opened["cells"][0]["source"].splitlines(keepends=True),
+        "metadata": {"trusted": True},
+    }
+    (folder / "ideas.ipynb").write_text(json.dumps(opened))
+    assert lab.write_copies(book, folder) == []
+    assert "trusted" not in (folder / "ideas.ipynb").read_text()
     changed = (folder / "ideas.ipynb").read_text().replace("Ideas", "My ideas")
     (folder / "ideas.ipynb").write_text(changed)
     assert lab.write_copies(book, folder) == ["ideas.ipynb"]
@@ -169,7 +181,7 @@ def jupyterlab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]
         monkeypatch.setenv(f"JUPYTER_{name}_DIR", str(tmp_path / name.lower()))
     command = lab.prepare(BOOK, tmp_path / "reading")
     shutil.copy(BOOK / "where_exact_symmetry_bites.ipynb", tmp_path / "reading" / "as_it_is.ipynb")
-    moved = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(MOVED)])
+    moved = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in (MOVED, FILM)])
     moved.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
     nbformat.write(moved, tmp_path / "reading" / "moved.ipynb")
     options = ["--no-browser", "--allow-root", f"--port={8931 + os.getpid() % 1000}", "--ServerApp.token="]
@@ -199,7 +211,8 @@ def read_through(page: Page) -> set[str]:
 def test_jupyterlab_shows_them(jupyterlab: str, browser: Browser) -> None:
     """A chapter behind its link on the start page has no key in its text, and its cells and solutions are folded.
 
-    The notebook as it is has keys in its text. Moving a slider of `explore` computes another number.
+    The notebook as it is has keys in its text. Moving a slider of `explore` computes another number. The arrow keys
+    move a film after a click on its slider, and not from cell to cell.
     """
     with visit(browser, f"{jupyterlab}/") as seen:
         seen.page.set_default_timeout(240_000)
@@ -212,9 +225,21 @@ def test_jupyterlab_shows_them(jupyterlab: str, browser: Browser) -> None:
         assert read_through(seen.page) != set()
     with visit(browser, f"{jupyterlab}/lab/tree/reading/moved.ipynb?reset") as seen:
         seen.page.set_default_timeout(240_000)
-        seen.page.locator(".jp-Notebook .jp-CodeCell .cm-content").click()
+        seen.page.locator(".jp-Notebook .jp-CodeCell .cm-content").first.click()
         seen.page.locator(".jp-Notebook-ExecutionIndicator[data-status='idle']").wait_for()
         seen.page.keyboard.press("Shift+Enter")
         seen.page.locator(".jp-OutputArea-output pre", has_text="6").wait_for()
         seen.page.locator(".jp-OutputArea .noUi-handle").press("ArrowRight")
         seen.page.locator(".jp-OutputArea-output pre", has_text="8").wait_for()
+        seen.page.locator(".jp-Notebook .jp-CodeCell .cm-content").nth(1).click()
+        seen.page.keyboard.press("Shift+Enter")
+        film = seen.page.locator("#movie-test")
+        film.locator("input").click()
+        before = seen.page.locator(".jp-Notebook .jp-Cell.jp-mod-active").get_attribute("class")
+        seen.page.keyboard.press("Home")
+        for step in ("t = 1", "t = 2"):
+            seen.page.keyboard.press("ArrowRight")
+            film.locator("output", has_text=step).wait_for()
+        seen.page.keyboard.press("ArrowDown")
+        film.locator("output", has_text="t = 1").wait_for()
+        assert seen.page.locator(".jp-Notebook .jp-Cell.jp-mod-active").get_attribute("class") == before

@@ -86,9 +86,10 @@ def test_stores_the_frames() -> None:
     assert np.abs(seen - expected).max() <= 0.002 + 1e-9
 
 
-def test_without_a_script_the_last_frame_stands() -> None:
+def test_without_a_script_the_first_frame_stands() -> None:
     html = movie(frames=5, points=1).html
-    assert '<circle class="point" cx="750" cy="375" r="11"/>' in html
+    assert '<circle class="point" cx="250" cy="625" r="11"/>' in html
+    assert "<output>t = 0</output>" in html
 
 
 SHORT = {"label": "movie-short", "caption": "One cloud & fewer points", "alt": "One cloud that drifts to the left."}
@@ -134,8 +135,10 @@ def page(tmp_path: Path, browser: Browser) -> Iterator[Page]:
 
 def test_moves_in_a_browser(page: Page) -> None:
     dot = page.locator("#movie-test .pictures circle").first
-    assert dot.get_attribute("cx") == "750"
+    assert dot.get_attribute("cx") == "250"
     page.locator("#movie-test input").focus()
+    page.keyboard.press("End")
+    assert dot.get_attribute("cx") == "750"
     page.keyboard.press("Home")
     assert dot.get_attribute("cx") == "250"
     assert page.locator("#movie-test output").inner_text() == "t = 0"
@@ -146,6 +149,15 @@ def test_moves_in_a_browser(page: Page) -> None:
     page.wait_for_function("document.querySelector('#movie-test button').ariaLabel === 'Play'")
     assert dot.get_attribute("cx") == "750"
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+def test_on_paper_stand_three_frames(page: Page) -> None:
+    seen = "() => [...document.querySelectorAll('#movie-test .pictures')].filter(p => p.checkVisibility()).map(p => "
+    seen += "[p.dataset.when ?? '', p.querySelector('circle').getAttribute('cx')])"
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.evaluate(seen) == [["t = 0", "250"], ["t = 1", "500"], ["t = 2", "750"]]
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate(seen) == [["", "250"]]
 
 
 def test_follows_the_theme(page: Page) -> None:

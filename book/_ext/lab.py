@@ -8,6 +8,7 @@ is kept. What follows is for the copies only; the book itself is made from the n
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -159,12 +160,12 @@ def write_copies(book: Path, folder: Path) -> list[str]:
     files = {content.copied[name]: _copied_text(book, name, content) for name in content.copied}
     for name, text in ({"start.md": start_page(book, content)} | files).items():
         path = folder / name
-        if path.is_file() and _digest(path.read_text(encoding="utf-8")) != digests.get(name):
+        if path.is_file() and _digest(name, path.read_text(encoding="utf-8")) != digests.get(name):
             kept.append(name)
             continue
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-        digests[name] = _digest(text)
+        digests[name] = _digest(name, text)
         trust(path)
     known.write_text(json.dumps(digests, indent=1) + "\n", encoding="utf-8")
     return kept
@@ -286,7 +287,12 @@ def _line(page: str, content: Book) -> str:
     return f"- [{content.titles[page]}]({content.copied[page]}){shown}"
 
 
-def _digest(text: str) -> str:
+def _digest(name: str, text: str) -> str:
+    """Return a digest of what a reader can change: of a notebook, code and text, but not how JupyterLab writes it."""
+    if name.endswith(".ipynb"):
+        with contextlib.suppress(ValueError, KeyError):  # else it is no notebook any more
+            cells = json.loads(text)["cells"]
+            text = json.dumps([[cell["cell_type"], "".join(cell["source"])] for cell in cells])
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -75,8 +75,12 @@ def expectation_holds(content: dict[str, Any]) -> bool:
 
 def expectation_html(content: dict[str, Any]) -> str:
     """Return the line of a record that a page shows."""
-    state, sign = ("met", "✓") if content["holds"] else ("missed", "✗ not as expected:")
-    return f"<div class='expectation expectation-{state}'>{sign} {escape(_line(content))}</div>"
+    if content["holds"]:
+        return f"<div class='expectation expectation-met'>✓ {escape(_line(content))}</div>"
+    style = "color:#d1492e;font-weight:bold"  # legible on white and on black, where the book's style sheet is absent
+    return (
+        f"<div class='expectation expectation-missed' style='{style}'>✗ not as expected: {escape(_line(content))}</div>"
+    )
 
 
 def _record(what: str, values: np.ndarray, relation: str, bound: list[float]) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """Clouds of points that move: an animation to scrub through by hand, with no kernel and no network.
 
 :func:`point_movie` writes one self-contained piece of HTML: the pictures are SVG, the frames are stored in it as whole
-numbers, and a few lines of script move the points. Without a script the last frame stays as a still picture. Colours
-follow the light and the dark theme of the page. Knows no mathematics.
+numbers, and a few lines of script move the points. It begins at its first frame, which stays as a still picture where
+no script runs; on paper stand the first, the middle and the last one. Colours follow the light and the dark theme of
+the page. Knows no mathematics.
 """
 
 from __future__ import annotations
@@ -122,7 +123,7 @@ def point_movie(
         got = [len(m) for m in moving]
         raise ValueError(f"panels must have one frame for each of {len(times)} ≥ 1 times, got {got} frames")
     scaled = [_scaled(m, low, high) for m in moving]
-    pictures = [_picture(p, s[-1], low, high, axes, alt) for p, s in zip(panels, scaled, strict=True)]
+    pictures = [_picture(p, s[0], low, high, axes, alt) for p, s in zip(panels, scaled, strict=True)]
     data = {"times": [round(float(t), 3) for t in times], "frames": [s.reshape(len(s), -1).tolist() for s in scaled]}
     data |= {"symbol": symbol, "pause": 90}
     return assembled(label, caption, alt, pictures, legend, data)
@@ -191,8 +192,8 @@ def _scaled(points: np.ndarray, low: float, high: float) -> np.ndarray:
     return np.rint(unit.clip(-_UNITS, 2 * _UNITS)).astype(int)
 
 
-def _picture(panel: Panel, last: np.ndarray, low: float, high: float, axes: tuple[str, str], alt: str) -> str:
-    """Return one panel as SVG, showing the last frame."""
+def _picture(panel: Panel, first: np.ndarray, low: float, high: float, axes: tuple[str, str], alt: str) -> str:
+    """Return one panel as SVG, showing the first frame."""
     if any(len(line) != 2 for line in panel.lines):
         raise ValueError(f"panel.lines must be pairs of points, got {panel.lines!r}")
     marks = _scaled(_positions("panel.marks", panel.marks, 2), low, high)
@@ -201,7 +202,7 @@ def _picture(panel: Panel, last: np.ndarray, low: float, high: float, axes: tupl
         for a, b in (_scaled(_positions("panel.lines", line, 2), low, high) for line in panel.lines)
     )
     crosses = "".join(f'<path class="mark" d="M{x - 18} {y - 18}l36 36m0 -36l-36 36"/>' for x, y in marks)
-    dots = "".join(f'<circle class="point" cx="{x}" cy="{y}" r="11"/>' for x, y in last)
+    dots = "".join(f'<circle class="point" cx="{x}" cy="{y}" r="11"/>' for x, y in first)
     ticks = "".join(
         f'<text x="{at}" y="1050" text-anchor="middle">{value:g}</text>'
         f'<text x="-18" y="{_UNITS - at + 14}" text-anchor="end">{value:g}</text>'
@@ -239,8 +240,8 @@ def assembled(
         f'<figure class="movie" id="{label}" role="group" aria-label="{escape(alt)}"><style>{_STYLE}</style>'
         f'<div class="pictures">{"".join(pictures)}</div><div class="legend">{keys}</div>'
         f'<div class="controls"><button type="button" aria-label="Play">&#9654;</button>'
-        f'<input type="range" min="0" max="{last}" value="{last}" step="1" aria-label="Frame of the animation"/>'
-        f"<output>{escape(data['symbol'])} = {_said(data['times'][last])}</output></div>"
+        f'<input type="range" min="0" max="{last}" value="0" step="1" aria-label="Frame of the animation"/>'
+        f"<output>{escape(data['symbol'])} = {_said(data['times'][0])}</output></div>"
         f"<figcaption>{escape(caption)}</figcaption>"
         f'<script type="application/json">{_stored(data)}</script>'
         f"<script>{_SCRIPT.replace('LABEL', label)}</script></figure>"
@@ -281,6 +282,9 @@ color:inherit;padding:0}
 border:1px solid currentColor;border-radius:4px;cursor:pointer}
 .movie .controls output{min-width:5em;font-variant-numeric:tabular-nums}
 .movie figcaption{font-size:.92em;margin-top:.4em}
+.movie.printed :is(button,input,.pictures:not(.still):has(svg)){display:none}
+.movie.printed .pictures>img.still{display:block}
+.movie .still::before{content:attr(data-when);grid-column:1/-1;font-size:.9em}
 """.replace("\n", "")
 
 # The points are those of the inner <svg> of each picture, in the order of the stored numbers x0, y0, x1, y1, …
@@ -293,7 +297,7 @@ _SCRIPT = """
   const clouds = [...movie.querySelectorAll(".pictures > svg > svg")].map(s => [...s.querySelectorAll("circle")]);
   const images = movie.querySelectorAll(".pictures > img");
   const slider = movie.querySelector("input"), button = movie.querySelector("button");
-  const output = movie.querySelector("output");
+  const output = movie.querySelector("output"), pictures = movie.querySelector(".pictures");
   let timer = null;
   function draw(k) {
     clouds.forEach((cloud, p) => cloud.forEach((dot, i) => {
@@ -312,6 +316,30 @@ _SCRIPT = """
     button.setAttribute("aria-label", "Play");
   }
   slider.addEventListener("input", () => { stop(); draw(Number(slider.value)); });
+  // JupyterLab gives the focus to a cell after a click, and the arrow keys too.
+  slider.addEventListener("click", () => setTimeout(() => slider.focus()));
+  slider.addEventListener("keydown", event => event.stopPropagation());
+  const last = data.times.length - 1, printed = [...new Set([0, last >> 1, last])];
+  addEventListener("beforeprint", () => {
+    const now = Number(slider.value);
+    movie.classList.add("printed");
+    printed.forEach(k => {
+      if (images.length) return images[k].classList.add("still");
+      draw(k);
+      const still = pictures.cloneNode(true);
+      still.classList.add("still");
+      still.dataset.when = output.textContent;
+      pictures.before(still);
+    });
+    draw(now);
+    if (images.length) output.textContent = data.symbol + " = " + printed.map(k => data.times[k]).join("; ");
+    else output.textContent = "";
+  });
+  addEventListener("afterprint", () => {
+    movie.classList.remove("printed");
+    movie.querySelectorAll(".pictures.still").forEach(still => still.remove());
+    draw(Number(slider.value));
+  });
   button.addEventListener("click", () => {
     if (timer) return stop();
     if (Number(slider.value) >= data.times.length - 1) draw(0);

@@ -1,7 +1,8 @@
 """The parameters of a notebook: which values they may take, and none that the notebook does not have.
 
 The cell after the one tagged ``parameters`` calls :func:`check_parameters` with the limits, as literals: a kernel
-checks them before any work is done, and ``python -m lib.sweep plan`` reads them without running anything.
+checks them before any work is done, and ``python -m lib.sweep plan`` reads them without running anything. After a
+refusal nothing is left on which a later cell could run: not the parameters, not what an earlier run computed.
 """
 
 from __future__ import annotations
@@ -9,14 +10,14 @@ from __future__ import annotations
 import ast
 import difflib
 import json
-import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, get_origin
 
 Limit = tuple[float, float | None] | list[Any] | None
 _KINDS = {"int": int, "float": float, "bool": bool, "str": str, "list": list, "dict": dict}
 _OF_THE_KERNEL = frozenset({"In", "Out", "exit", "quit", "get_ipython", "open"})
+_IMPORTED = "_names_before_the_parameters"  # in a notebook's namespace: what stood there when they were first checked
 
 
 class BadParameter(ValueError):
@@ -26,13 +27,17 @@ class BadParameter(ValueError):
         return [str(self)]
 
 
-def check_parameters(namespace: Mapping[str, Any], **limits: Limit) -> None:
+def check_parameters(namespace: dict[str, Any], **limits: Limit) -> None:
     """Refuse a parameter that is out of its limits, has another type, or is none of the notebook.
+
+    Names are compared with those of the ``parameters`` cell and of the cell that papermill puts after it, as IPython
+    remembers them; what else the namespace holds, an earlier run's results for one, does not matter.
 
     Parameters
     ----------
     namespace
-        ``globals()`` of the notebook, whose ``parameters`` cell has annotated every parameter.
+        ``globals()`` of the notebook, whose ``parameters`` cell has annotated every parameter. A refusal takes the
+        parameters out of it, and whatever the first check did not find there.
     **limits
         For each parameter a pair (lowest, highest), where a highest of ``None`` means no limit; a list of the values
         that are allowed; or ``None`` if all are.
@@ -42,24 +47,47 @@ def check_parameters(namespace: Mapping[str, Any], **limits: Limit) -> None:
     BadParameter
         The first such parameter, what was given and what is allowed.
     TypeError
-        The limits and the annotated parameters do not have the same names.
+        A limit is given for what no cell has annotated.
 
     Examples
     --------
     >>> check_parameters({"__annotations__": {"seeds": int}, "seeds": 3}, seeds=(1, 100))
     """
     kinds = namespace.get("__annotations__", {})
-    if set(kinds) != set(limits):
-        raise TypeError(f"limits must be given for the parameters {list(kinds)}, got them for {list(limits)}")
-    for name, value in namespace.items():
-        public = not (name.startswith("_") or name.isupper() or name in _OF_THE_KERNEL)  # CONSTANTS are imported
-        if public and name not in kinds and isinstance(value, (int, float, str, list, dict, tuple, types.NoneType)):
-            raise BadParameter(unknown("parameter", name, kinds))
-    for name, kind in kinds.items():
-        try:
+    imported = namespace.setdefault(_IMPORTED, frozenset(namespace) - set(kinds))
+    try:
+        for name in (*kinds, *_assigned(namespace.get("In", ()), set(limits))):
+            if name not in limits:
+                raise ValueError(unknown("parameter", name, limits))
+        if missing := set(limits) - set(kinds):
+            raise TypeError(f"limits must be given for the parameters {list(kinds)}, got one for {sorted(missing)}")
+        for name, kind in kinds.items():
             check_value(name, namespace[name], limits[name], kind)
-        except ValueError as error:
-            raise BadParameter(str(error)) from None
+    except (TypeError, ValueError) as error:
+        kinds.clear()  # the parameters' cell will write them anew
+        for name in [n for n in namespace if n not in imported and not n.startswith("_") and n not in _OF_THE_KERNEL]:
+            del namespace[name]
+        raise error if isinstance(error, TypeError) else BadParameter(str(error)) from None
+
+
+def _assigned(history: Sequence[str], parameters: set[str]) -> Iterator[str]:
+    """Yield the names that the parameters' cell and one injected after it assign, from a kernel's last inputs."""
+    for source in reversed(history[-3:-1]):  # the last one is the cell that checks
+        try:
+            targets = [
+                target
+                for node in ast.parse(source).body
+                if isinstance(node, (ast.Assign, ast.AnnAssign))
+                for target in getattr(node, "targets", None) or [node.target]
+            ]
+        except SyntaxError:  # a magic command
+            return
+        names = [target.id for target in targets if isinstance(target, ast.Name)]
+        annotates = parameters <= set(names)
+        if annotates or source.startswith("# Parameters"):  # so papermill begins its cell
+            yield from names
+        if annotates or not source.startswith("# Parameters"):
+            return
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:

@@ -12,6 +12,8 @@ import numpy as np
 from lib.page.claims import SIGNS, Check, Claim
 
 _CELL = "text-align:left;padding:.15em .8em .15em 0"
+# Where the book's style sheet is absent (JupyterLab, Colab, exported notebooks); legible on white and on black.
+_COLOURS = {"settled": "#0f8766", "failed": "#d1492e"}
 
 
 def record_holds(claim: Claim, content: Mapping[str, Any]) -> bool:
@@ -32,14 +34,14 @@ def record_holds(claim: Claim, content: Mapping[str, Any]) -> bool:
 
 
 def panel_html(claim: Claim, content: Mapping[str, Any]) -> str:
-    """Return the panel of a record (neutral colours: it inherits the page's theme)."""
+    """Return the panel of a record, with the colours of its state; what misses its bound is marked."""
     rows = "".join(_html_row(check, content) for check in claim.checks.values())
     state, word = ("settled", "settled") if content["holds"] else ("failed", "not settled")
     head = "".join(f"<th style='{_CELL}'>{h}</th>" for h in ("check", "measured (worst)", "bound", "broken control"))
     return (
-        f"<div class='evidence evidence-{state}' style='border-left:3px solid currentColor;padding:.3em .8em;"
+        f"<div class='evidence evidence-{state}' style='border-left:3px solid {_COLOURS[state]};padding:.3em .8em;"
         "margin:.5em 0;overflow-x:auto'>"
-        f"<div class='evidence-title'><strong>{escape(claim.id)} {word}</strong>"
+        f"<div class='evidence-title'><strong style='color:{_COLOURS[state]}'>{escape(claim.id)} {word}</strong>"
         f" &middot; {escape(claim.title)}</div><table class='evidence-table' style='border-collapse:collapse'>"
         f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
         f"<div class='evidence-foot' style='font-size:.85em'>{escape(facts(content))}"
@@ -115,6 +117,18 @@ def round_number(value: float, verdict: Callable[[float], bool] = bool) -> float
 
 def _html_row(check: Check, content: Mapping[str, Any]) -> str:
     measured, control = (float(content[side][check.name]["worst"]) for side in ("measured", "control"))
-    bound = f"{SIGNS[check.relation]} {check.bound:g}"
-    cells = (label_html(check.label), f"{measured:.3g}", bound, f"{control:.3g}")
-    return "<tr>" + "".join(f"<td style='{_CELL}'>{cell}</td>" for cell in cells) + "</tr>"
+    marked = f" style='color:{_COLOURS['failed']};font-weight:bold'"
+    missed, passes = not check.holds(measured), math.isnan(control) or check.holds(control)
+    cells = (
+        ("", label_html(check.label)),
+        (marked if missed else "", f"{'✗ ' if missed else ''}{measured:.3g}"),
+        ("", f"{SIGNS[check.relation]} {check.bound:g}"),
+        (marked if passes else "", f"{'✗ ' if passes else ''}{control:.3g}"),
+    )
+    return (
+        "<tr>"
+        + "".join(
+            f"<td style='{_CELL}'>{f'<span{style}>{cell}</span>' if style else cell}</td>" for style, cell in cells
+        )
+        + "</tr>"
+    )

@@ -23,7 +23,7 @@ _PAUSE = 900  # milliseconds that a frame stands when it plays
 def slider(
     figures: Sequence[Figure], values: Sequence[float | str], *, symbol: str, label: str, caption: str, alt: str
 ) -> Movie:
-    """Return figures of one size as a movie: a slider chooses one, a button plays them; without a script the last.
+    """Return figures of one size as a movie: a slider chooses one, a button plays them; without a script the first.
 
     Parameters
     ----------
@@ -62,9 +62,9 @@ def slider(
     data = {"times": said, "frames": [], "symbol": symbol, "pause": _PAUSE, "width": width}
     shown = [f"{symbol} = {value}" if isinstance(value, str) else f"{symbol} = {value:g}" for value in said]
     pictures = [
-        f'<img{" hidden" if place < len(said) else ""} width="{width}" height="{height}" '
+        f'<img{" hidden" if place else ""} width="{width}" height="{height}" '
         f'alt="{escape(f"{text}: {alt}")}" src="data:image/webp;base64,{_webp(fig)}"/>'
-        for place, (fig, text) in enumerate(zip(figures, shown, strict=True), start=1)
+        for place, (fig, text) in enumerate(zip(figures, shown, strict=True))
     ]
     data["points"] = min(map(smallest_text, figures))
     return assembled(label, caption, alt, pictures, (), data)
