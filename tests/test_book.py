@@ -144,6 +144,8 @@ def test_wide_formulas_can_be_scrolled_with_the_keyboard(site: str, browser: Bro
     with visit(browser, f"{site}/haar_projections.html", width=390) as seen:
         wide = seen.page.locator(".scrolls")
         assert wide.count() > 0
+        sizes = "[...document.querySelectorAll('span.math')].map(box => parseFloat(box.style.fontSize || 100))"
+        assert 73 <= min(seen.page.evaluate(sizes)) < 100  # what is a little too wide shrinks
         assert seen.page.evaluate("[...document.querySelectorAll('.scrolls')].every(box => box.tabIndex === 0)")
         assert wide.count() < seen.page.locator("mjx-container").count() / 4
         wide.first.press("ArrowRight")
@@ -188,10 +190,47 @@ def test_the_chapters_show_what_they_promise(pages: Path) -> None:
 
 
 def test_search_finds_haar(site: str, browser: Browser) -> None:
-    with visit(browser, f"{site}/search.html?q=Haar") as seen:
+    """Chapters first, on a phone too; its words are marked on the page it leads to, where the first one is shown."""
+    with visit(browser, f"{site}/search.html?q=Haar", width=390) as seen:
         seen.page.locator("#search-results li a", has_text="Haar").first.wait_for()  # results come one after the other
         seen.page.wait_for_function("document.querySelector('#search-results').innerText.includes('Haar measure')")
+        seen.page.wait_for_function("document.querySelector('#search-results').innerText.includes('API: symmetry')")
+        found = seen.page.locator("#search-results li a").evaluate_all("links => links.map(a => a.pathname)")
+        assert sorted(found, key=lambda path: "/api" in path) == found
+        assert seen.page.evaluate(OVERFLOW) <= 0
+        box = seen.page.locator(".bd-search-container form.bd-search input")
+        covered = "i => i.previousElementSibling.getBoundingClientRect().right - i.getBoundingClientRect().left"
+        assert box.evaluate(covered) < float(box.evaluate("i => parseFloat(getComputedStyle(i).paddingLeft)"))
+        seen.page.locator("#search-results li a", has_text="Haar projections").first.click()
+        seen.page.locator("article span.highlighted", has_text="Haar").first.wait_for()
         assert seen.errors == seen.outside == []
+
+
+def test_a_formula_is_copied_as_tex(site: str, browser: Browser) -> None:
+    copied = """p => {
+      const range = document.createRange(), data = new DataTransfer();
+      range.selectNodeContents(p);
+      getSelection().removeAllRanges();
+      getSelection().addRange(range);
+      p.dispatchEvent(new ClipboardEvent('copy', { clipboardData: data, bubbles: true }));
+      return data.getData('text/plain');
+    }"""
+    with visit(browser, f"{site}/structure_preserving_gans.html") as seen:
+        seen.page.locator("mjx-container").first.wait_for()
+        text = seen.page.locator(".definition p, .proof p", has_text="is an objective of scores").last.evaluate(copied)
+        assert text.strip().startswith("$H$ is an")
+
+
+def test_without_scripts_there_is_a_way_through_the_chapters(site: str, browser: Browser) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(f"{site}/runs/rates.html")
+    page.locator("p.no-script a").click()
+    linked = page.locator("article a").evaluate_all("links => links.map(a => a.pathname)")
+    assert {
+        f"/{name}.html" for name in toc_pages() if (ROOT / "book" / f"{name}.ipynb").is_file() and "/" not in name
+    } <= (set(linked))
+    context.close()
 
 
 def test_the_theme_switch(site: str, browser: Browser) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mending import mended
+from mending import mended, notice
 
 LINES = """<dt><span>(</span>
 <dl>
@@ -25,3 +25,9 @@ def test_real_lists_stay() -> None:
     assert mended(glossary) == glossary
     assert mended('<div role="list" class="citation-list">') == '<div class="citation-list">'
     assert mended('<div role="list">') == '<div role="list">'
+
+
+def test_a_reader_without_scripts_is_told() -> None:
+    said = notice(lambda page: f"../{page}.html", "intro")
+    assert said.startswith("<noscript>")
+    assert '<a href="../intro.html">' in said

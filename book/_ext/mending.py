@@ -1,8 +1,9 @@
-"""Mend what docutils and Sphinx write so that a screen reader would be misled."""
+"""Mend what docutils and Sphinx write so that a screen reader, or a reader without scripts, would be misled."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 from sphinx.application import Sphinx
@@ -20,6 +21,14 @@ def mended(html: str) -> str:
     return html.replace('<div role="list" class="citation-list">', '<div class="citation-list">')
 
 
+def notice(pathto: Callable[[str], str], root: str) -> str:
+    """Return what a page says where no script runs, with a way to all chapters (the menu needs one)."""
+    return (
+        '<noscript><p class="no-script">Without JavaScript formulas are shown as TeX, figures do not move, and menu and '
+        f'search are closed. All chapters are listed on the <a href="{pathto(root)}">opening page</a>.</p></noscript>'
+    )
+
+
 def _plain_lines(match: re.Match[str]) -> str:
     return match[1].replace("<dd>", '<span class="sig-line">').replace("</dd>", "</span>")
 
@@ -27,7 +36,8 @@ def _plain_lines(match: re.Match[str]) -> str:
 def mend(app: Sphinx, pagename: str, template: str, context: dict[str, Any], doctree: Any) -> None:
     """Mend a page before it is written."""
     if "body" in context:
-        context["body"] = mended(context["body"])
+        said = notice(context["pathto"], app.config.root_doc)
+        context["body"] = said + mended(context["body"])
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -16,20 +16,25 @@ document.addEventListener("DOMContentLoaded", () => {
   play();
 });
 
-// Formulas that are wider than the page scroll, and what scrolls can be reached and moved with the keyboard.
-const markWideFormulas = () => {
+// Formulas that are a little wider than their box shrink to its width; those that would get too small scroll, and what
+// scrolls can be reached and moved with the keyboard.
+const SMALLEST = 0.75;
+const fitWideFormulas = () => {
   const boxes = [...document.querySelectorAll(".bd-article :is(span.math, div.math mjx-container)")];
-  const wide = boxes.map(box => box.scrollWidth > box.clientWidth + 4);
+  boxes.forEach(box => { box.style.fontSize = ""; });
+  const fits = boxes.map(box => box.clientWidth / (box.scrollWidth - 4));
   boxes.forEach((box, place) => {
-    box.classList.toggle("scrolls", wide[place]);
-    if (wide[place]) box.tabIndex = 0;
+    const wide = fits[place] < SMALLEST;
+    if (!wide && fits[place] < 1) box.style.fontSize = `${Math.floor(100 * fits[place] - 2)}%`;
+    box.classList.toggle("scrolls", wide);
+    if (wide) box.tabIndex = 0;
     else box.removeAttribute("tabindex");
   });
 };
 window.addEventListener("load", async () => {
   if (window.MathJax && MathJax.startup) await MathJax.startup.promise;
-  markWideFormulas();
-  window.addEventListener("resize", markWideFormulas);
+  fitWideFormulas();
+  window.addEventListener("resize", fitWideFormulas);
 });
 
 // The theme asks what scrolls when the window changes; what unfolds has to be asked, too.
@@ -65,3 +70,33 @@ const openTarget = () => {
 };
 window.addEventListener("hashchange", openTarget);
 document.addEventListener("DOMContentLoaded", openTarget);
+
+// Words of a search are marked on the page it led to. Sphinx would do it, were its search not loaded on every page.
+document.addEventListener("DOMContentLoaded", () => {
+  if (document.querySelector("#search-results")) return;
+  const words = (localStorage.getItem("sphinx_highlight_terms") || "").toLowerCase().split(/\s+/).filter(word => word);
+  localStorage.removeItem("sphinx_highlight_terms");
+  const texts = document.querySelectorAll(".bd-article :is(p, li, dt, td, figcaption, h1, h2, h3)");
+  for (const word of words) texts.forEach(text => _highlightText(text, word, "highlighted"));
+  const marks = [...document.querySelectorAll(".bd-article span.highlighted")];
+  if (!location.hash) marks.find(mark => mark.checkVisibility())?.scrollIntoView({ block: "center" });
+});
+
+// What is copied holds formulas as TeX: MathJax draws pictures of them, which a clipboard of text cannot hold.
+document.addEventListener("copy", event => {
+  const selection = document.getSelection();
+  if (selection.isCollapsed || !window.MathJax?.startup?.document) return;
+  const range = selection.getRangeAt(0);
+  const formulas = [...MathJax.startup.document.math].filter(item => range.intersectsNode(item.typesetRoot));
+  if (formulas.length === 0) return;
+  const chosen = document.createElement("div");
+  formulas.forEach(item => { item.typesetRoot.dataset.tex = item.display ? `$$${item.math}$$` : `$${item.math}$`; });
+  chosen.append(range.cloneContents());
+  if (!chosen.querySelector("[data-tex]")) chosen.textContent = formulas[0].typesetRoot.dataset.tex;  // within one
+  for (const drawn of chosen.querySelectorAll("[data-tex]")) drawn.replaceWith(drawn.dataset.tex);
+  document.body.append(chosen);  // only what is shown has lines and paragraphs
+  event.clipboardData.setData("text/plain", chosen.innerText);
+  event.clipboardData.setData("text/html", chosen.innerHTML);
+  chosen.remove();
+  event.preventDefault();
+});
