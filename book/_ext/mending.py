@@ -24,7 +24,7 @@ def mended(html: str) -> str:
 def notice(pathto: Callable[[str], str], root: str) -> str:
     """Return what a page says where no script runs, with a way to all chapters (the menu needs one)."""
     return (
-        '<noscript><p class="no-script">Without JavaScript formulas are shown as TeX, figures do not move, and menu and '
+        '<noscript><p class="no-script">Without JavaScript formulas are shown as TeX, figures do not move, menu and '
         f'search are closed. All chapters are listed on the <a href="{pathto(root)}">opening page</a>.</p></noscript>'
     )
 
