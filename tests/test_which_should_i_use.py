@@ -16,7 +16,7 @@ def pictures(n: int, seed: int = 0) -> torch.Tensor:
     return torch.rand(n, 8, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
-@pytest.mark.parametrize(("group", "order"), [("C2", 2), ("C4", 4), ("D4", 8)])
+@pytest.mark.parametrize(("group", "order"), [("C2", 2), ("C4", 4), ("D1", 2), ("D2", 4), ("D4", 8)])
 def test_images_are_an_orbit(group: str, order: int) -> None:
     x = pictures(5)
     every = page.images(x, group)
@@ -76,12 +76,44 @@ def test_the_middle_of_a_patch_is_not_shown() -> None:
     assert target.shape == (500, 1)
 
 
+def test_a_group_that_is_none_of_the_square_is_refused() -> None:
+    with pytest.raises(KeyError, match="S4"):
+        page.images(pictures(2), "S4")
+
+
 def test_advice_covers_all_answers() -> None:
-    assert page.advice(False, True, True) == "nothing"
-    assert page.advice(True, True, False) == "architecture"
-    assert page.advice(True, False, True) == "architecture"
-    assert page.advice(True, False, False) == "nothing"
-    assert page.advice(True, True, True, can_retrain=False) == "averaging afterwards"
+    """Each way is somebody's advice, and the first row that fits decides."""
+    for expected, change in {
+        "architecture": {},
+        "nothing": {"not_rejected": False},
+        "the smaller group": {"labels_keep": False, "smaller_group": True, "can_retrain": False},
+        "averaging afterwards": {"can_retrain": False, "not_rejected": False, "moved_later": True},
+        "full augmentation": {"layers": False},
+        "sampled augmentation": {"layers": False, "small_group": False},
+        "ensemble": {"layers": False, "many_networks": True},
+        "both players": {"generative": True, "labels_keep": False},
+    }.items():
+        assert page.advice(**change) == expected
+    assert page.advice(labels_keep=False, moved_later=True) == "nothing"
+    assert page.advice(not_rejected=False, moved_later=True) == "architecture"
+    assert page.advice(not_rejected=False, can_retrain=False) == "nothing"
+    assert page.advice(few_samples=False) == "nothing"
+    assert page.advice(few_samples=False, moved_later=True) == "architecture"
+
+
+def test_averaging_a_fit_that_never_saw_turned_pictures_is_worse_than_nothing() -> None:
+    """At other seeds: upright digits are better left to a plain fit, turned ones to its average."""
+    for name, better in (("upright", "nothing"), ("all poses", "averaging afterwards")):
+        found = [page.untrainable(name, s, 40) for s in (101, 102, 103, 104)]
+        mean = {way: np.mean([f[way] for f in found]) for way in found[0]}
+        worse = {"nothing": "averaging afterwards", "averaging afterwards": "nothing"}[better]
+        assert mean[better] < mean[worse], name
+
+
+def test_few_samples_of_two_digits_leave_some_to_be_tested() -> None:
+    parts = page.case("six or nine", 3, 800)
+    assert len(parts[0][0]) == 2 * len(parts[1][0]) == 180
+    assert len(parts[2][0]) > 80
 
 
 def test_advice_is_near_the_best_at_other_seeds() -> None:
@@ -94,7 +126,7 @@ def test_advice_is_near_the_best_at_other_seeds() -> None:
 
 
 def test_bad_parameters_stop_at_the_door() -> None:
-    for name, value in {"group": "D4", "seeds": 1, "seed": -1, "few": 60, "device": "abacus"}.items():
+    for name, value in {"group": "S4", "seeds": 1, "seed": -1, "few": 201, "device": "abacus"}.items():
         with pytest.raises(ValueError, match=f"{name} must"):
             load(CHAPTER, **{name: value})
 
@@ -109,12 +141,23 @@ def test_compatibility_is_the_norm_of_the_commutator(group: str) -> None:
         L = torch.linalg.qr(maps.flatten(1).mT)[0]
         onto = L @ L.mT
         norm = float(torch.linalg.matrix_norm(onto @ whole - whole @ onto, 2))
-        assert page.compatibility(maps, group) == pytest.approx(norm, abs=1e-9)
+        squares = page.squared_cosines(maps, group)
+        assert float((squares * (1 - squares)).sqrt().max()) == pytest.approx(norm, abs=1e-9)
+
+
+def test_a_layer_with_stride_two_has_one_equivariant_filter() -> None:
+    """Under quarter turns, whether it is compatible or not."""
+    for maps, expected in (
+        (page.convolutions(3, 2), [0, 0, 0, 0, 0, 0.25, 0.5, 0.5, 1]),
+        (page.convolutions(2, 2), [0, 0, 0, 1]),
+    ):
+        assert torch.allclose(page.squared_cosines(maps, "C4"), torch.tensor(expected).double(), atol=1e-12)
 
 
 @pytest.mark.parametrize(("taps", "stride", "compatible"), [(1, 1, True), (5, 1, True), (2, 2, True), (5, 2, False)])
 def test_layers_that_reach_all_cells_alike_are_compatible(taps: int, stride: int, compatible: bool) -> None:
-    norm = page.compatibility(page.convolutions(taps, stride), "D4")
+    squares = page.squared_cosines(page.convolutions(taps, stride), "D4")
+    norm = float((squares * (1 - squares)).sqrt().max())
     assert norm < 1e-7 if compatible else norm > 0.1
 
 
