@@ -19,7 +19,7 @@ WORKERS ?= 2
 POINTS := tests/test_sweep_points.py
 
 .DEFAULT_GOAL := help
-.PHONY: help book editions test mutants points lint lab execute seeds bench resolve constraints clean
+.PHONY: help book editions test mutants twice processors points lint lab execute seeds bench resolve constraints clean
 
 help:  ## say what can be made
 	@echo "Symmetry, Measured. Targets:"
@@ -66,6 +66,14 @@ test: lint  ## check the style, run all tests, every notebook and the rendered b
 
 mutants: $(STAMP)  ## run every wrong implementation that the checks have to notice, also the slow ones, some minutes
 	$(BIN)/pytest -n $(WORKERS) --dist load --durations 25 --durations-min 5 tests/test_mutants.py
+
+twice: $(STAMP)  ## run every chapter twice in one kernel with two groups, and compare with fresh kernels, for releases
+	$(BIN)/pytest -n $(WORKERS) tests/test_twice.py
+
+processors: $(STAMP)  ## compare every notebook as on other processors: other instructions, two threads, for releases
+	@for processor in "as it comes" "without vectors" "two threads"; do echo "$$processor"; \
+	  PROCESSOR="$$processor" $(BIN)/pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder --nbval \
+	  --nbval-current-env --nbval-cell-timeout 300 book || exit 1; done
 
 points: $(STAMP)  ## run the smallest point of every sweep's notebook, some minutes more (ONLY=runs, as in CI: no chapters)
 	$(BIN)/pytest -n $(WORKERS) $(POINTS) -k "$(ONLY)"

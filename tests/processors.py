@@ -1,19 +1,18 @@
-"""Other processors made out of this one: environments in which libraries take other instructions or more threads."""
+"""Other processors made out of this one: environments in which libraries take other instructions or more threads.
+
+``PROCESSOR="without vectors" pytest --nbval book`` compares every notebook there; ``make processors`` does it for all.
+"""
 
 from __future__ import annotations
 
+from lib.page.notebooks import REPRODUCIBLE
+
+_FREE = dict.fromkeys(REPRODUCIBLE, "")  # empty: what the libraries choose by themselves
+
 PROCESSORS: dict[str, dict[str, str]] = {
     "": {},
-    "compatible": {
-        "MKL_CBWR": "COMPATIBLE",
-        "ATEN_CPU_CAPABILITY": "avx2",
-        "ONEDNN_MAX_CPU_ISA": "AVX2",
-        "OPENBLAS_CORETYPE": "Haswell",
-    },
-    "without vectors": {
-        "ATEN_CPU_CAPABILITY": "default",
-        "ONEDNN_MAX_CPU_ISA": "SSE41",
-        "OPENBLAS_CORETYPE": "Nehalem",
-    },
-    "two threads": {"OMP_NUM_THREADS": "2"},
+    "as it comes": _FREE,
+    "without vectors": _FREE
+    | {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "OPENBLAS_CORETYPE": "Nehalem"},
+    "two threads": _FREE | {"OMP_NUM_THREADS": "2"},
 }
