@@ -169,17 +169,29 @@ def schatten_norm(blocks: Sequence[Tensor], p: float) -> Tensor:
     tensor(2.4495, dtype=torch.float64)
     """
     check_float("p", p, minimum=1e-3, maximum=1e3)
-    values, weights = spectrum(blocks)
-    return (weights * values**p).sum(-1) ** (1 / p)
+    return weighted_norm(*spectrum(blocks), p)
 
 
-def fourier_rank(blocks: Sequence[Tensor], tolerance: float = 1e-10) -> Tensor:
+def weighted_norm(values: Tensor, weights: Tensor, p: float) -> Tensor:
+    """Return (Σ_i w_i v_i^p)^{1/p} of nonnegative values, shapes ``(..., n), (n,) -> (...)``; slope zero at v = 0.
+
+    The largest value is taken out before powers are formed, so that none of them leaves the range of the dtype.
+    """
+    largest = values.detach().amax(-1)  # (...)
+    total = (weights * (values / torch.where(largest > 0, largest, 1)[..., None]) ** p).sum(-1)
+    return largest * torch.where(largest > 0, total, 1) ** (1 / p)
+
+
+def fourier_rank(blocks: Sequence[Tensor], tolerance: float | None = None) -> Tensor:
     """Return Σ_ρ d_ρ rank f̂(ρ), counting singular values above ``tolerance`` times the largest; ``int64``, ``(...)``.
 
-    This is the rank of the matrix of the convolution with f (Meshulam 1992).
+    This is the rank of the matrix of the convolution with f (Meshulam 1992). By default the tolerance is 1e-10, in
+    single precision 1e-5.
     """
-    check_float("tolerance", tolerance, minimum=0.0, maximum=1.0)
     values, weights = spectrum(blocks)
+    if tolerance is None:
+        tolerance = max(1e-10, 84 * torch.finfo(values.dtype).eps)
+    check_float("tolerance", tolerance, minimum=0.0, maximum=1.0)
     return (weights * (values > tolerance * values.amax(-1, keepdim=True))).sum(-1).round().long()
 
 
