@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from lib.checks import check_choice, check_float, check_int, check_tensor
+from lib.checks import check_choice, check_float, check_int, check_tensor, seeded
 from lib.images.bundled import digits
 from lib.images.datasets import mnist_test
 from lib.images.histology import tissue_patches
@@ -141,7 +141,7 @@ def image_set(data: str, size: int = 8) -> tuple[LabelledImages, LabelledImages]
         parts = (known.train_x, known.train_y), (known.test_x, known.test_y)
     else:
         x, y = mnist_test(size)
-        order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
+        order = torch.randperm(len(x), generator=seeded(0), device="cpu")
         parts = [(x[chosen], y[chosen]) for chosen in order.split([7000, 3000])]
     train, test = (LabelledImages((2 * x - 1).float().reshape(-1, 1, size, size), y) for x, y in parts)
     return train, test

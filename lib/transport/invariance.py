@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lib.checks import check_instance, check_int, check_tensor
 from lib.symmetry.representations import Representation
-from lib.transport.quotient import linear
+from lib.transport.quotient import euclidean, linear, usual_unit
 from lib.transport.two_sample import TwoSampleResult
 
 SCALES = (0.25, 0.5, 1.0)  # widths of the kernels, in units of the median distance of images of different points
@@ -63,7 +63,7 @@ def orbit_test(
         raise ValueError(f"points must be at least two, got {n}")
     if (entries := group.order * x[..., 0].numel() * n) > _ENTRIES:
         raise ValueError(f"points are too many: {entries} values of the kernel, allowed are {_ENTRIES}")
-    kernel = _moved_kernel(x, action.images)
+    kernel = _moved_kernel(x.double(), action.images)
     table = group.cayley_table()[group.index(group.inverse(group.elements()))].to(x.device)
     batch = kernel.shape[1:-2]
 
@@ -77,12 +77,13 @@ def orbit_test(
     for _ in range(draws):
         moves = torch.randint(group.order, (*batch, n), generator=generator, device=generator.device).to(x.device)
         above += value(moves) >= start * (1 - 1e-12)
-    return TwoSampleResult((start - mean).double(), (1 + above.double()) / (1 + draws))
+    return TwoSampleResult(start - mean, (1 + above.double()) / (1 + draws))
 
 
 def _moved_kernel(x: Tensor, images: Callable[[Tensor], Tensor]) -> Tensor:
     """Return ``k(x_i, g x_j)`` for every g, shape ``(|G|, ..., n, n)``; moving points leaves the widths as they are."""
-    distance = torch.cdist(x, images(x))
+    x = x / usual_unit(x, images(x).movedim(0, -2).flatten(-3, -2))
+    distance = euclidean(x, images(x))
     i, j = torch.triu_indices(x.shape[-2], x.shape[-2], 1, device=x.device)
     apart = distance[..., i, j].movedim(0, -1).flatten(-2)  # of x_i and all images of x_j: (..., pairs · |G|)
     median = apart.median(-1).values.clamp_min(torch.finfo(x.dtype).tiny)[..., None, None]

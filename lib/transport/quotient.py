@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lib.checks import check_callable, check_instance, check_int, check_tensor, holds
+from lib.checks import check_callable, check_instance, check_int, check_tensor, holds, unit_of
 from lib.symmetry.groups import FiniteGroup
 from lib.symmetry.representations import Representation
 
@@ -330,6 +330,23 @@ def moduli(count: int) -> Isometries:
 def euclidean(x: Tensor, y: Tensor) -> Tensor:
     """Return pairwise distances from differences, not from inner products: exact also for close points."""
     return torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist")
+
+
+def usual_unit(points: Tensor, others: Tensor) -> Tensor:
+    """Return the power of two near the median of the positive distances between two sets of points, ``(..., 1, 1)``.
+
+    In this unit, points at the usual distance keep all digits and those far away come to lie at infinity.
+
+    Raises
+    ------
+    ValueError
+        A coordinate leaves the range of the dtype in this unit.
+    """
+    apart = torch.cdist(points, others, p=torch.inf).flatten(-2)
+    unit = unit_of(torch.where(apart > 0, apart, torch.nan).nanmedian(-1, True).values.nan_to_num())[..., None]
+    if not holds((points / unit).isfinite()):
+        raise ValueError(f"points must have coordinates below 1e300 times their usual distance, {float(unit.min()):.1e}")
+    return unit
 
 
 def _root(x: Tensor) -> Tensor:

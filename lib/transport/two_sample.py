@@ -18,7 +18,7 @@ from torch import Tensor
 from lib.checks import check_callable, check_float, check_instance, check_int, check_tensor
 from lib.symmetry.groups import FiniteGroup
 from lib.symmetry.representations import Representation
-from lib.transport.quotient import euclidean
+from lib.transport.quotient import euclidean, usual_unit
 
 WIDEST, KERNELS = 2.0, 4  # widest kernel, relative to the median distance; each of the others is half as wide
 Move = Callable[[Tensor, torch.Generator], Tensor]
@@ -159,19 +159,17 @@ def pooled_kernel(points: Tensor) -> Tensor:
     Returns
     -------
     Tensor
-        Shape ``(..., N, N)``, float64: in single precision squares of distances overflow from 1e19 on.
+        Shape ``(..., N, N)``, float64; the scale of the points does not matter.
 
     Raises
     ------
     ValueError
-        Points whose distances overflow even so, from about 1e154 on.
+        No points, or coordinates beyond 1e300 times the usual distance.
     """
-    check_tensor("points", points, (None, None), inexact=True, real=True)
-    points = points.double()
+    if 0 in check_tensor("points", points, (None, None), inexact=True, real=True).shape[-2:]:
+        raise ValueError(f"points must not be empty, got shape {tuple(points.shape)}")
+    points = points.double() / usual_unit(points.double(), points.double())
     distances = euclidean(points, points)
-    if not bool(distances.isfinite().all()):
-        largest = float(points.abs().max())
-        raise ValueError(f"points must lie less than 1e154 apart, got coordinates up to {largest:.1e}; rescale them")
     i, j = torch.triu_indices(*distances.shape[-2:], offset=1, device=points.device)
     pairs = distances[..., i, j]
     median, mean = pairs.median(-1).values, pairs.mean(-1)
