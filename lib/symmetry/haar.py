@@ -30,7 +30,7 @@ from lib.checks import check_choice, check_instance, check_probabilities, check_
 from lib.symmetry.derived import Restriction
 from lib.symmetry.groups import FiniteGroup, Group, SemidirectProduct
 from lib.symmetry.lie import CompactLieGroup
-from lib.symmetry.representations import Representation
+from lib.symmetry.representations import DirectSum, Representation, TensorProduct
 
 CHUNK = 4096  # group elements used at a time, fewer where their images would exceed 2²⁴ entries
 
@@ -303,15 +303,21 @@ def invariant_dimension(representation: Representation) -> int:
     1
     """
     group = check_instance("representation", representation, Representation).group
-    degree = 0
-    if isinstance(group, CompactLieGroup) and group.lie_dimension:
-        weights = torch.linalg.eigvals(representation._derivative(group.lie_algebra())).abs()
-        degree = math.ceil(float(weights.max()) - 1e-6)
-    elements, weights = group.class_quadrature(degree)
+    elements, weights = group.class_quadrature(0 if group.is_finite else _largest_weight(representation))
     value = complex((representation._character(elements) * weights).sum())
     if abs(value - round(value.real)) > 1e-6:
         raise ArithmeticError(f"the average of the character of {representation.name} is {value}, not an integer")
     return round(value.real)
+
+
+def _largest_weight(representation: Representation) -> int:
+    """Return a bound of the weights of a representation of a compact Lie group: eigenvalues of dρ(X) for a basis X."""
+    if isinstance(representation, DirectSum):
+        return max(map(_largest_weight, representation.summands))
+    if isinstance(representation, TensorProduct):
+        return _largest_weight(representation.first) + _largest_weight(representation.second)
+    slopes = representation._derivative(representation.group.lie_algebra())  # (lie_dimension, dim, dim)
+    return math.ceil(float(torch.linalg.eigvals(slopes).abs().amax()) - 1e-6) if len(slopes) else 0
 
 
 def check_nodes(group: Group, elements: Tensor | None, weights: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
