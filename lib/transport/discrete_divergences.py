@@ -258,9 +258,14 @@ def _orbit_sums(space: FiniteSpace) -> Tensor:
 
 def _solve(problem: cvxpy.Problem) -> None:
     """Solve to ``_ACCURACY``, or at least to ``_SUFFICIENT``, of which the solver would warn."""
+    import cvxpy
+
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Solution may be inaccurate", UserWarning)
-        problem.solve(solver="CLARABEL", **_ACCURACY, **_SUFFICIENT)
+        try:
+            problem.solve(solver="CLARABEL", **_ACCURACY, **_SUFFICIENT)
+        except cvxpy.SolverError as error:
+            raise ArithmeticError(f"the convex program was not solved: {error}") from None
     if problem.status not in ("optimal", "optimal_inaccurate"):
         raise ArithmeticError(f"the convex program was not solved: {problem.status}")
 

@@ -300,7 +300,10 @@ def _solve_round(
         growth, step = np.exp(weight * here), rest - here
         objective = gain - growth @ step - cp.sum_squares(cp.multiply(np.sqrt(weight * growth), step)) / 2
     problem = cp.Problem(cp.Maximize(objective), constraints)
-    problem.solve(solver=cp.CLARABEL)
+    try:
+        problem.solve(solver=cp.CLARABEL)
+    except cp.SolverError as error:
+        raise ArithmeticError(f"the dual of the regularised divergence was not solved: {error}") from None
     if problem.status != "optimal":
         raise ArithmeticError(f"the dual of the regularised divergence was not solved: {problem.status}")
     return potential.value.reshape(eta.shape)
