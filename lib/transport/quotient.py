@@ -67,6 +67,7 @@ class Isometries:
 
     def plain_distance(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the distances of the points themselves, shape ``(..., n, m)``."""
+        check_pair(x, y)
         return _torus_distance(x, y, 1.0) if self.periodic else euclidean(x, y)
 
     def check_points(self, name: str, x: Any) -> Tensor:

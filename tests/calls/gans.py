@@ -27,7 +27,7 @@ C4 = Cyclic(4)
 PLANE = planar(C4)
 
 
-@call(normal(2, 5), normal(2, 4), normal(2, 5, 3), normal(2, 5, 3))
+@call(normal(2, 5), normal(2, 4), normal(2, 5, 3), normal(2, 5, 3), powers=4, draws=True)
 def rules_of_the_game(real_scores, fake_scores, real, fake):
     out = []
     for name in objectives.NAMES:
@@ -72,7 +72,7 @@ GENERATOR = plane_players.make_generator("equivariant", PLANE, 2, seeded(0), wid
 JUDGE = plane_players.make_discriminator("plain", PLANE, 2, seeded(1), width=4, dtype=torch.float64)
 
 
-@call(*(p.detach() for p in (*GENERATOR.parameters, *JUDGE.parameters)), normal(2, 5, 8), normal(2, 3, TIE.count))
+@call(*(p.detach() for p in (*GENERATOR.parameters, *JUDGE.parameters)), normal(2, 5, 8), normal(2, 3, TIE.count), powers=9)
 def plane_networks(*tensors):
     *weights, noise, free = tensors
     split = len(GENERATOR.parameters)
@@ -102,7 +102,7 @@ def turned_pixels(images, which):
     return [[t.all(images), t.each(images, which)] for t in TURNS.values()]
 
 
-@call(normal(2, 6, 16).tanh(), numbers(2, 2, 6))
+@call(normal(2, 6, 16).tanh(), numbers(2, 2, 6), draws=True)
 def game_of_pixels(images, labels):
     rows = [(images[0], labels[0]), (images[1, :5], labels[1, :5])]
     data = pad_sets(rows, 2)
