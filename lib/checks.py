@@ -107,7 +107,8 @@ def unit_of(x: torch.Tensor, dim: int | tuple[int, ...] | None = None) -> torch.
             [1.]])
     """
     axes = tuple(range(x.ndim)) if dim is None else dim
-    largest = x.detach().abs().amax(axes, keepdim=True)
+    sizes = x.detach().abs()
+    largest = sizes.amax(axes, keepdim=True) if x.numel() else sizes.sum(axes, keepdim=True)
     unit = torch.ldexp(torch.ones_like(largest), torch.frexp(largest).exponent - 1)
     return torch.where(largest > 0, unit, 1)
 

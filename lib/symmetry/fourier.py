@@ -70,6 +70,8 @@ class GroupFourier:
         """
         if check_tensor("f", f, (self.order,), inexact=True).dtype not in _DTYPES:
             raise TypeError(f"f must be of single or double precision, got {f.dtype}")
+        if not f.numel():
+            raise ValueError(f"f must hold at least one function, got shape {tuple(f.shape)}")
         parts = self.irreducibles
         values = f.unflatten(-1, (*parts.moduli, parts.complement.order))
         values = torch.fft.ifftn(values, dim=self._axes, norm="forward").flatten(self._axes[0])
@@ -103,6 +105,8 @@ class GroupFourier:
         for d, count, block in zip(self.dims, self.counts, blocks, strict=True):
             if not check_tensor(f"blocks of dimension {d}", block, (count, d, d)).is_complex():
                 raise TypeError(f"blocks must be complex, got {block.dtype} in dimension {d}")
+            if not block.numel():
+                raise ValueError(f"blocks must hold at least one function, got shape {tuple(block.shape)}")
         parts = self.irreducibles
         rest = dict(zip(self.dims, blocks, strict=True))
         pieces = []

@@ -114,7 +114,8 @@ class GroupConvolution:
 
     def _check(self, **functions: Tensor) -> None:
         for name, f in functions.items():
-            check_tensor(name, f, (self.group.order,), inexact=True, real=True)
+            if not check_tensor(name, f, (self.group.order,), inexact=True, real=True).numel():
+                raise ValueError(f"{name} must hold at least one function, got shape {tuple(f.shape)}")
         names, shapes = " and ".join(functions), [tuple(f.shape) for f in functions.values()]
         try:
             torch.broadcast_shapes(*shapes)

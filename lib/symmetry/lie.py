@@ -241,7 +241,9 @@ def _orthogonal_torus(n: int, degree: int, determinant: int) -> tuple[Tensor, Te
     """
     fixed = [1.0] * (n % 2) if determinant == 1 else [1.0, -1.0][n % 2 :]
     planes, degree = (n - len(fixed)) // 2, check_int("degree", degree, minimum=0)
-    theta = _angle_grid(planes, degree + n + 1, n * n) if planes else torch.zeros(1, 0, dtype=torch.float64, device="cpu")
+    theta = (
+        _angle_grid(planes, degree + n + 1, n * n) if planes else torch.zeros(1, 0, dtype=torch.float64, device="cpu")
+    )
     cosine, sine = theta.cos(), theta.sin()
     weight = _vandermonde((2 * cosine[:, :, None] - 2 * cosine[:, None, :]) ** 2)
     if len(fixed) == 1:

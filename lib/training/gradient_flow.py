@@ -263,7 +263,9 @@ class _Field:
         remaining.terminal = True  # type: ignore[attr-defined]
         start = torch.cat([theta, theta.new_tensor([log_norm])])
         if not abs(depth * log_norm) < 700:
-            raise ArithmeticError(f"the start must have a norm whose power {depth} is a number, got exp({log_norm:.3g})")
+            raise ArithmeticError(
+                f"the start must have a norm whose power {depth} is a number, got exp({log_norm:.3g})"
+            )
         if not self.gradient(theta, math.exp(depth * log_norm)).norm() > 0:
             raise ArithmeticError("the gradient vanishes at the start, which is a saddle; start from other parameters")
         y, _, reached = self._solve(field, jacobian, start, _LENGTH, remaining)

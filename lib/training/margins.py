@@ -301,4 +301,6 @@ def _polish(z: np.ndarray, active: np.ndarray, fixed: np.ndarray) -> MaxMargin:
     slack = float(np.abs(alpha @ z + shares[active.sum() :] @ fixed - beta).max() / np.abs(beta).max())
     residual = max(slack, float((least - margins).max()), float(np.abs(fixed @ beta).max(initial=0.0)))
     alpha = np.maximum(alpha, 0.0) / scale / lengths
-    return MaxMargin(torch.from_numpy(beta / scale), torch.from_numpy(alpha), torch.from_numpy(margins / least), residual)
+    return MaxMargin(
+        torch.from_numpy(beta / scale), torch.from_numpy(alpha), torch.from_numpy(margins / least), residual
+    )

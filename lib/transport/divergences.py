@@ -142,7 +142,7 @@ def invariant_program(distances: Tensor, gain: Tensor) -> float:
     """
     count = len(check_tensor("gain", gain, (None,), inexact=True, real=True))
     check_tensor("distances", distances, (None, count, count), inexact=True, real=True)
-    if gain.ndim != 1 or distances.ndim != 3:
+    if gain.ndim != 1 or distances.ndim != 3 or not distances.numel():
         got = f"{tuple(gain.shape)} and {tuple(distances.shape)}"
         raise ValueError(f"gain and distances must have shapes (N,) and (order, N, N), got {got}")
     i, j = (index.ravel() for index in np.nonzero(~np.eye(count, dtype=bool)))

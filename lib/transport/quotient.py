@@ -346,7 +346,9 @@ def usual_unit(points: Tensor, others: Tensor) -> Tensor:
     apart = torch.cdist(points, others, p=torch.inf).flatten(-2)
     unit = unit_of(torch.where(apart > 0, apart, torch.nan).nanmedian(-1, True).values.nan_to_num())[..., None]
     if not holds((points / unit).isfinite()):
-        raise ValueError(f"points must have coordinates below 1e300 times their usual distance, {float(unit.min()):.1e}")
+        raise ValueError(
+            f"points must have coordinates below 1e300 times their usual distance, {float(unit.min()):.1e}"
+        )
     return unit
 
 

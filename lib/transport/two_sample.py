@@ -68,9 +68,17 @@ def two_sample_test(x: Tensor, y: Tensor, generator: torch.Generator, permutatio
     """
     check_tensor("x", x, (None, None), inexact=True)
     check_tensor("y", y, (None, x.shape[-1]), inexact=True)
-    if x.shape[:-2] != y.shape[:-2] or min(x.shape[-2], y.shape[-2]) < 2 or x.dtype != y.dtype or x.is_complex():
+    if (
+        not x.numel()
+        or x.shape[:-2] != y.shape[:-2]
+        or min(x.shape[-2], y.shape[-2]) < 2
+        or x.dtype != y.dtype
+        or x.is_complex()
+    ):
         shapes = f"{tuple(x.shape)} {x.dtype} and {tuple(y.shape)} {y.dtype}"
-        raise ValueError(f"x and y must be real, of one dtype, with one shape of runs and n, m ≥ 2, got {shapes}")
+        raise ValueError(
+            f"x and y must be real, of one dtype, with one shape of runs, at least one, and n, m ≥ 2, got {shapes}"
+        )
     check_instance("generator", generator, torch.Generator)
     check_int("permutations", permutations)
     pooled = torch.cat([x, y], -2).reshape(-1, x.shape[-2] + y.shape[-2], x.shape[-1])

@@ -72,7 +72,12 @@ GENERATOR = plane_players.make_generator("equivariant", PLANE, 2, seeded(0), wid
 JUDGE = plane_players.make_discriminator("plain", PLANE, 2, seeded(1), width=4, dtype=torch.float64)
 
 
-@call(*(p.detach() for p in (*GENERATOR.parameters, *JUDGE.parameters)), normal(2, 5, 8), normal(2, 3, TIE.count), powers=9)
+@call(
+    *(p.detach() for p in (*GENERATOR.parameters, *JUDGE.parameters)),
+    normal(2, 5, 8),
+    normal(2, 3, TIE.count),
+    powers=9,
+)
 def plane_networks(*tensors):
     *weights, noise, free = tensors
     split = len(GENERATOR.parameters)
