@@ -266,7 +266,7 @@ def test_zero_equations() -> None:
 
 @pytest.mark.parametrize("frequencies", [[9], [9, 10], list(range(11)), [0, 7, 40, 1000]])
 def test_characters_of_any_degree(frequencies: list[int]) -> None:
-    """A grid with as many angles as a frequency takes it for the constant; two neighbouring grids did so for 9 and 10."""
+    """A grid of as many angles as a frequency takes it for the constant; two neighbouring grids did for 9 and 10."""
     V = rotations(Torus(1), torch.tensor(frequencies)[:, None])
     assert NullSpace(V).rank == invariant_dimension(V) == 2 * frequencies.count(0)
     product = vectors(SpecialOrthogonal(2)) * vectors(SpecialOrthogonal(2))

@@ -9,7 +9,7 @@ import jaxtyping
 import pytest
 import torch
 
-from lib.symmetry.actions import natural, planar, regular, vectors
+from lib.symmetry.actions import natural, planar, vectors
 from lib.symmetry.derived import Hom
 from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
 from lib.symmetry.haar import (

@@ -240,5 +240,6 @@ def squash(x: Tensor) -> Tensor:
 def unsquash(u: Tensor) -> Tensor:
     """Return ``u · (e^{‖u‖} − 1)/‖u‖``, the inverse of :func:`squash`; NaN where a game left the numbers."""
     check_tensor("u", torch.nan_to_num(u), (None,), inexact=True, real=True)
-    length = torch.linalg.vector_norm(u, dim=-1, keepdim=True).clamp_min(torch.finfo(u.dtype).tiny)
+    unit = unit_of(u, -1)
+    length = (unit * torch.linalg.vector_norm(u / unit, dim=-1, keepdim=True)).clamp_min(torch.finfo(u.dtype).tiny)
     return u * (torch.expm1(length) / length)

@@ -162,7 +162,8 @@ def _tissue(size: int) -> tuple[LabelledImages, LabelledImages]:
 
 def appearance(images: Tensor) -> Tensor:
     """Return mean, log of (1 + contrast) and roughness of every channel, invariant under D4, shape ``(..., 3c)``."""
-    x = check_tensor("images", images, (None, None, None), inexact=True, real=True).double()
+    if not (x := check_tensor("images", images, (None, None, None), inexact=True, real=True).double()).numel():
+        raise ValueError(f"images must be at least one, got shape {tuple(images.shape)}")
     rough = x.diff(dim=-1).abs().mean((-2, -1)) + x.diff(dim=-2).abs().mean((-2, -1))
     return torch.cat([x.mean((-2, -1)), x.std((-2, -1)).log1p(), rough], -1)
 

@@ -200,7 +200,7 @@ def fourier_rank(blocks: Sequence[Tensor], tolerance: float | None = None) -> Te
 
 
 def effective_rank(blocks: Sequence[Tensor]) -> Tensor:
-    """Return the exponential of the entropy of the singular values, shape ``(...)``; NaN for f = 0.
+    """Return the exponential of the entropy of the singular values, shape ``(...)``; 0 for f = 0.
 
     With each singular value counted d_ρ times and all divided by their sum to give q, it is exp(−Σ q log q), between 1
     and |G| (Roy, Vetterli 2007). It is |G| for a point mass and never exceeds :func:`fourier_rank`.
@@ -211,8 +211,10 @@ def effective_rank(blocks: Sequence[Tensor]) -> Tensor:
     tensor(6., dtype=torch.float64)
     """
     values, weights = spectrum(blocks)
-    shares = values / (weights * values).sum(-1, keepdim=True)
-    return (-(weights * torch.xlogy(shares, shares)).sum(-1)).exp()
+    largest = values.detach().amax(-1, keepdim=True)
+    values = values / torch.where(largest > 0, largest, 1)
+    shares = values / torch.where(largest > 0, (weights * values).sum(-1, keepdim=True), 1)
+    return torch.where(largest[..., 0] > 0, (-(weights * torch.xlogy(shares, shares)).sum(-1)).exp(), 0)
 
 
 def _check_square(blocks: Sequence[Tensor]) -> None:

@@ -203,8 +203,8 @@ class NullSpace(Projection):
 
     Works for every finite and every compact Lie group. The solutions are the eigenvectors of C*C with eigenvalue zero,
     where C stacks the equations; a singular value decomposition of C itself can fail to converge, since permutations
-    give it many equal singular values. C*C has half of the digits only, so that eigenvectors near a solution go through C
-    once more; a singular value of C that is below 1e-10 of the largest, if that exceeds one, counts as zero.
+    give it many equal singular values. C*C has half of the digits only, so that eigenvectors near a solution go through
+    C once more; a singular value of C that is below 1e-10 of the largest, if that exceeds one, counts as zero.
 
     Parameters
     ----------

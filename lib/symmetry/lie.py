@@ -12,7 +12,7 @@ from abc import abstractmethod
 import torch
 from torch import Tensor
 
-from lib.checks import check_int
+from lib.checks import check_int, check_tensor
 from lib.symmetry.abstract import ENUMERATION_LIMIT, Group
 
 
@@ -77,7 +77,7 @@ class _MatrixGroup(CompactLieGroup):
 
     def exp(self, x: Tensor) -> Tensor:
         """Return the matrix exponential."""
-        return torch.linalg.matrix_exp(x)
+        return torch.linalg.matrix_exp(check_tensor("x", x, (self.n, self.n), inexact=True))
 
     def generators(self) -> Tensor:
         """Return no generators: the group is connected, its Lie algebra suffices."""
@@ -134,7 +134,7 @@ class SpecialOrthogonal(Orthogonal):
 
     def contains(self, a: Tensor) -> Tensor:
         """Return which matrices are orthogonal with positive determinant."""
-        return super().contains(a) & (torch.linalg.det(a) > 0)
+        return super().contains(a) & (torch.linalg.det(a.double()) > 0)
 
     def sample(self, count: int, generator: torch.Generator | None = None) -> Tensor:
         """Return Haar-distributed rotations: orthogonal ones, the first column negated where the determinant is −1."""

@@ -63,7 +63,7 @@ def orbit_test(
         raise ValueError(f"points must be at least two, got {n}")
     if (entries := group.order * x[..., 0].numel() * n) > _ENTRIES:
         raise ValueError(f"points are too many: {entries} values of the kernel, allowed are {_ENTRIES}")
-    kernel = _moved_kernel(x.double(), action.images)
+    kernel = _moved_kernel(x.detach().double(), action.images)
     table = group.cayley_table()[group.index(group.inverse(group.elements()))].to(x.device)
     batch = kernel.shape[1:-2]
 

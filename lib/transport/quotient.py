@@ -300,8 +300,9 @@ def pairs_in_space() -> Isometries:
     """Return SO(3) acting on pairs of points of R^3 (rows of six numbers), with a quotient of dimension three.
 
     A rotation brings the first point p onto an axis and the second, q, into the plane, counter-clockwise of it: at
-    ``p·q/|p|`` along the axis and ``|p × q|/|p|`` across; what is left is the angle between two such pairs in the plane, seen as vectors of C^2: :func:`phase`. That is
-    the orthogonal Procrustes problem, and unlike its value ``tr G + tr H − 2 ‖XYᵀ‖_*`` exact also for close points.
+    ``p·q/|p|`` along the axis and ``|p × q|/|p|`` across; what is left is the angle between two such pairs in the
+    plane, seen as vectors of C^2: :func:`phase`. That is the orthogonal Procrustes problem, and unlike its value
+    ``tr G + tr H − 2 ‖XYᵀ‖_*`` exact also for close points.
     """
     in_plane = phase(2).distance
 

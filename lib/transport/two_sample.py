@@ -176,7 +176,8 @@ def pooled_kernel(points: Tensor) -> Tensor:
     """
     if 0 in check_tensor("points", points, (None, None), inexact=True, real=True).shape[-2:]:
         raise ValueError(f"points must not be empty, got shape {tuple(points.shape)}")
-    points = points.double() / usual_unit(points.double(), points.double())
+    points = points.detach().double()  # a test has no slope
+    points = points / usual_unit(points, points)
     distances = euclidean(points, points)
     i, j = torch.triu_indices(*distances.shape[-2:], offset=1, device=points.device)
     pairs = distances[..., i, j]

@@ -24,8 +24,8 @@ class Call:
     on the CPU wherever the inputs are, and why the stand-in for a second device cannot follow.
 
     ``powers`` is the highest power of the inputs in a result, as of the layers of a network; ``joint`` says that the
-    inputs are data of one unit, which makes sense of them together only; ``kept`` are inputs that are settings; ``draws`` says
-    that random numbers are drawn in the precision of the inputs.
+    inputs are data of one unit, which makes sense of them together only; ``kept`` are inputs that are settings;
+    ``draws`` says that random numbers are drawn in the precision of the inputs.
     """
 
     name: str
