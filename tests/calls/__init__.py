@@ -25,7 +25,8 @@ class Call:
 
     ``powers`` is the highest power of the inputs in a result, as of the layers of a network; ``joint`` says that the
     inputs are data of one unit, which makes sense of them together only; ``kept`` are inputs that are settings;
-    ``draws`` says that random numbers are drawn in the precision of the inputs.
+    ``draws`` says that random numbers are drawn in the precision of the inputs, and
+    ``samples`` are inputs ``(..., n, d)`` whose order means nothing to any result.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Call:
     joint: bool = False
     kept: tuple[int, ...] = ()
     draws: bool = False
+    samples: tuple[int, ...] = ()
 
 
 CALLS: list[Call] = []

@@ -39,7 +39,7 @@ def rules_of_the_game(real_scores, fake_scores, real, fake):
     return out
 
 
-@call(normal(2, 5, 3), normal(2, 4, 3))
+@call(normal(2, 5, 3), normal(2, 4, 3), samples=(0, 1))
 def loss_without_a_player(x, y):
     return mixtures.mmd_loss(x, y, mixtures.gaussian_kernel((0.5, 1.0)))
 
@@ -55,12 +55,12 @@ def mixture(points):
     return MIXTURE.sector(points), moved, mixtures.squash(points), mixtures.unsquash(points)
 
 
-@call(normal(2, 6, 4), double="shares are in double precision")
+@call(normal(2, 6, 4), samples=(0,), double="shares are in double precision")
 def shares_of_sectors(points):
     return MIXTURE.shares(points)
 
 
-@call(normal(2, 6, 4), normal(2, 5, 4), double="distances are in double precision")
+@call(normal(2, 6, 4), normal(2, 5, 4), samples=(0, 1), double="distances are in double precision")
 def scores_of_samples(points, truth):
     return list(mixtures.score(points, truth, MIXTURE).values())
 

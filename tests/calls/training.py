@@ -68,7 +68,7 @@ def steerable_layers(w, maps, coefficients):
     return REDUCTION.parameters(w), REDUCTION.rest(w), layer.matrix(coefficients)
 
 
-@call(SEPARABLE, LABELS, 0.5 * normal(LINEAR["diagonal"].size).abs() + 0.2, double=SOLVED)
+@call(SEPARABLE, LABELS, 0.5 * normal(LINEAR["diagonal"].size).abs() + 0.2, double=SOLVED, kept=(1, 2))
 def gradient_flow_of_a_network(features, labels, start):
     how = gradient_flow.Integration(cap=100.0, efolds=5.0)
     return gradient_flow.train(LINEAR["diagonal"], features, labels, start, how)

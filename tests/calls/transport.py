@@ -59,7 +59,7 @@ def invariant_potentials(distances, gain):
     return divergences.invariant_program(distances, gain)
 
 
-@call(normal(2, 4, 2), normal(2, 3, 2))
+@call(normal(2, 4, 2), normal(2, 3, 2), samples=(0, 1))
 def regularised(x, y):
     return divergences.regularised_batch(x, y, TURNS, "kl"), divergences.regularised_batch(x, y, TURNS, "alpha2", 2.0)
 
@@ -148,6 +148,7 @@ def savings(amounts, plain, smart):
     normal(2, 4, 3),
     torch.diag(torch.tensor([1.0, 1.0, 0.0], dtype=torch.float64)),
     double="values are float64, as it says",
+    samples=(0, 1),
 )
 def particles(a, b, projector):
     closed = particle_distances.projection_rmd2(a, projector)
