@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lib.checks import check_callable, check_instance, check_int, check_tensor, holds, unit_of
+from lib.checks import check_callable, check_instance, check_int, check_tensor, holds
 from lib.symmetry.groups import FiniteGroup
 from lib.symmetry.representations import Representation
 
@@ -156,8 +156,9 @@ def lattice(k: int, dim: int) -> Isometries:
     check_int("dim", dim)
 
     def images(x: Tensor) -> Tensor:
-        step = torch.arange(k, dtype=x.dtype, device=x.device) / k
-        shifts = torch.cartesian_prod(*[step] * dim).reshape(k**dim, *[1] * (x.ndim - 1), dim)
+        shifts = torch.cartesian_prod(*[torch.arange(k, dtype=x.dtype, device=x.device) / k] * dim).reshape(
+            k**dim, *[1] * (x.ndim - 1), dim
+        )
         return torch.remainder(x + shifts, 1.0)
 
     name = f"translations by 1/{k} of the torus T^{dim}"
@@ -299,16 +300,15 @@ def phase(count: int) -> Isometries:
 def pairs_in_space() -> Isometries:
     """Return SO(3) acting on pairs of points of R^3 (rows of six numbers), with a quotient of dimension three.
 
-    A rotation brings the first point p onto an axis and the second, q, into the plane, counter-clockwise of it: at
-    ``p·q/|p|`` along the axis and ``|p × q|/|p|`` across; what is left is the angle between two such pairs in the
-    plane, seen as vectors of C^2: :func:`phase`. That is the orthogonal Procrustes problem, and unlike its value
-    ``tr G + tr H − 2 ‖XYᵀ‖_*`` exact also for close points.
+    A rotation brings the first point p onto an axis and the second, q, into the plane, to ``(p·q, |p × q|)/|p|``; what
+    is left is the angle between two such pairs, seen as vectors of C^2: :func:`phase`. That is the orthogonal
+    Procrustes problem, and unlike its value ``tr G + tr H − 2 ‖XYᵀ‖_*`` exact also for close points.
     """
     in_plane = phase(2).distance
 
     def flat(p: Tensor) -> Tensor:
         first, second = p[..., :3], p[..., 3:]
-        a, size = (torch.linalg.vector_norm(t, dim=-1) for t in (first, second))
+        a, size = torch.linalg.vector_norm(first, dim=-1), torch.linalg.vector_norm(second, dim=-1)
         axis = first / torch.where(a > 0, a, 1)[..., None]
         b = torch.where(a > 0, (axis * second).sum(-1), size)
         c = torch.linalg.vector_norm(torch.linalg.cross(axis, second), dim=-1)
@@ -334,32 +334,11 @@ def euclidean(x: Tensor, y: Tensor) -> Tensor:
     return torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist")
 
 
-def usual_unit(points: Tensor, others: Tensor) -> Tensor:
-    """Return the power of two near the median of the positive distances between two sets of points, ``(..., 1, 1)``.
-
-    In this unit, points at the usual distance keep all digits and those far away come to lie at infinity.
-
-    Raises
-    ------
-    ValueError
-        A coordinate leaves the range of the dtype in this unit.
-    """
-    apart = torch.cdist(points, others, p=torch.inf).flatten(-2)
-    unit = unit_of(torch.where(apart > 0, apart, torch.nan).nanmedian(-1, True).values.nan_to_num())[..., None]
-    if not holds((points / unit).isfinite()):
-        raise ValueError(
-            f"points must have coordinates below 1e300 times their usual distance, {float(unit.min()):.1e}"
-        )
-    return unit
-
-
-def _root(x: Tensor) -> Tensor:
-    """Return √x with slope zero at zero, where distances have none."""
+def _root(x: Tensor) -> Tensor:  # with slope zero at zero, where distances have none
     return torch.where(x > 0, torch.where(x > 0, x, 1).sqrt(), 0)
 
 
-def _hypot(a: Tensor, b: Tensor) -> Tensor:
-    """Return √(a² + b²) with slope zero at the origin."""
+def _hypot(a: Tensor, b: Tensor) -> Tensor:  # with slope zero at the origin
     away = (a != 0) | (b != 0)
     return torch.where(away, torch.hypot(torch.where(away, a, 1), b), 0)
 

@@ -15,10 +15,10 @@ import torch
 from scipy.stats import binom
 from torch import Tensor
 
-from lib.checks import check_callable, check_float, check_instance, check_int, check_tensor
+from lib.checks import check_callable, check_float, check_instance, check_int, check_tensor, holds, unit_of
 from lib.symmetry.groups import FiniteGroup
 from lib.symmetry.representations import Representation
-from lib.transport.quotient import euclidean, usual_unit
+from lib.transport.quotient import euclidean
 
 WIDEST, KERNELS = 2.0, 4  # widest kernel, relative to the median distance; each of the others is half as wide
 Move = Callable[[Tensor, torch.Generator], Tensor]
@@ -188,6 +188,25 @@ def pooled_kernel(points: Tensor) -> Tensor:
     for _ in range(KERNELS - 1):
         total += kernel.square_().square_()  # half the width: the fourth power
     return total / KERNELS
+
+
+def usual_unit(points: Tensor, others: Tensor) -> Tensor:
+    """Return the power of two near the median of the positive distances between two sets of points, ``(..., 1, 1)``.
+
+    In this unit, points at the usual distance keep all digits and those far away come to lie at infinity.
+
+    Raises
+    ------
+    ValueError
+        A coordinate leaves the range of the dtype in this unit.
+    """
+    apart = torch.cdist(points, others, p=torch.inf).flatten(-2)
+    unit = unit_of(torch.where(apart > 0, apart, torch.nan).nanmedian(-1, True).values.nan_to_num())[..., None]
+    if not holds((points / unit).isfinite()):
+        raise ValueError(
+            f"points must have coordinates below 1e300 times their usual distance, {float(unit.min()):.1e}"
+        )
+    return unit
 
 
 def signs(runs: int, n: int, m: int, permutations: int, generator: torch.Generator) -> Tensor:
