@@ -156,13 +156,11 @@ def lattice(k: int, dim: int) -> Isometries:
     check_int("dim", dim)
 
     def images(x: Tensor) -> Tensor:
-        shifts = torch.cartesian_prod(*[torch.arange(k, dtype=x.dtype, device=x.device) / k] * dim).reshape(
-            k**dim, *[1] * (x.ndim - 1), dim
-        )
+        step = torch.arange(k, dtype=x.dtype, device=x.device) / k
+        shifts = torch.cartesian_prod(*[step] * dim).reshape(k**dim, *[1] * (x.ndim - 1), dim)
         return torch.remainder(x + shifts, 1.0)
 
-    name = f"translations by 1/{k} of the torus T^{dim}"
-    circle = 1 / k if dim == 1 else None
+    name, circle = f"translations by 1/{k} of the torus T^{dim}", 1 / k if dim == 1 else None
     return Isometries(name, k**dim, dim, dim, True, lambda x, y: _torus_distance(x, y, 1 / k), images, None, circle)
 
 
@@ -269,8 +267,9 @@ def radial(dim: int) -> Isometries:
     def distance(x: Tensor, y: Tensor) -> Tensor:
         return (line(x)[..., :, None] - line(y)[..., None, :]).abs()
 
-    every = math.inf if dim == 2 else None
-    return Isometries(f"SO({dim}) on R^{dim}", math.inf, dim, 1, False, distance, None, line, turns=every)
+    return Isometries(
+        f"SO({dim}) on R^{dim}", math.inf, dim, 1, False, distance, None, line, turns=math.inf if dim == 2 else None
+    )
 
 
 def phase(count: int) -> Isometries:
@@ -308,7 +307,7 @@ def pairs_in_space() -> Isometries:
 
     def flat(p: Tensor) -> Tensor:
         first, second = p[..., :3], p[..., 3:]
-        a, size = torch.linalg.vector_norm(first, dim=-1), torch.linalg.vector_norm(second, dim=-1)
+        a, size = (t.norm(dim=-1) for t in (first, second))
         axis = first / torch.where(a > 0, a, 1)[..., None]
         b = torch.where(a > 0, (axis * second).sum(-1), size)
         c = torch.linalg.vector_norm(torch.linalg.cross(axis, second), dim=-1)
