@@ -267,9 +267,8 @@ def radial(dim: int) -> Isometries:
     def distance(x: Tensor, y: Tensor) -> Tensor:
         return (line(x)[..., :, None] - line(y)[..., None, :]).abs()
 
-    return Isometries(
-        f"SO({dim}) on R^{dim}", math.inf, dim, 1, False, distance, None, line, turns=math.inf if dim == 2 else None
-    )
+    every = math.inf if dim == 2 else None
+    return Isometries(f"SO({dim}) on R^{dim}", math.inf, dim, 1, False, distance, None, line, turns=every)
 
 
 def phase(count: int) -> Isometries:
