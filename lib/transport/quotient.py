@@ -322,8 +322,7 @@ def moduli(count: int) -> Isometries:
     def chart(x: Tensor) -> Tensor:
         return _hypot(x[..., :count], x[..., count:])
 
-    line = (lambda x: chart(x)[..., 0]) if count == 1 else None
-    name = f"T^{count} on C^{count}"
+    name, line = f"T^{count} on C^{count}", (lambda x: chart(x)[..., 0]) if count == 1 else None
     return Isometries(name, math.inf, 2 * count, count, False, lambda x, y: euclidean(chart(x), chart(y)), None, line)
 
 
