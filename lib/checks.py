@@ -97,6 +97,22 @@ def holds(condition: torch.Tensor) -> bool:
         return True
 
 
+def unit_of(x: torch.Tensor, dim: int | tuple[int, ...] | None = None) -> torch.Tensor:
+    """Return the power of two below the largest absolute value along some axes, which are kept; 1 where all is zero.
+
+    Dividing by it rounds nothing, and powers of what is left stay within the range of the dtype.
+
+    >>> unit_of(torch.tensor([[3.0, -5.0], [0.0, 0.0]]), -1)
+    tensor([[4.],
+            [1.]])
+    """
+    axes = tuple(range(x.ndim)) if dim is None else dim
+    sizes = x.detach().abs()
+    largest = sizes.amax(axes, keepdim=True) if x.numel() else sizes.sum(axes, keepdim=True)
+    unit = torch.ldexp(torch.ones_like(largest), torch.frexp(largest).exponent - 1)
+    return torch.where(largest > 0, unit, 1)
+
+
 def check_probabilities(name: str, value: Any, count: int, batched: bool = False) -> torch.Tensor:
     """Return ``value`` if it is a probability vector of length ``count``: nonnegative, of sum one up to rounding.
 
@@ -113,7 +129,7 @@ def check_probabilities(name: str, value: Any, count: int, batched: bool = False
     sums, rounding = value.double().sum(-1), max(1e-9, 32 * torch.finfo(value.dtype).eps)
     if not holds(value >= 0) or not holds((sums - 1).abs() <= rounding):
         worst = float(sums.flatten()[(sums - 1).abs().argmax()])
-        got = f"a smallest entry of {min(value.flatten().tolist(), default=0):.3g} and a sum of {worst:.9g}"
+        got = f"a smallest entry of {min(value.flatten().tolist(), default=0):.3g} and a sum of {worst:.12g}"
         raise ValueError(f"{name} must hold nonnegative probabilities with sum 1, got {got}")
     return value
 
@@ -150,14 +166,16 @@ def check_tensor(
     shape
         Sizes of the trailing axes; ``None`` in a place allows any size there. Leading batch axes are free.
     inexact
-        Whether integers and booleans are refused.
+        Whether anything but single and double precision is refused: integers, booleans, and half precision, in which
+        neither linear algebra nor sums keep enough digits.
     real
         Whether complex numbers are refused.
 
     Raises
     ------
     TypeError
-        ``value`` is not a ``torch.Tensor``, integer although ``inexact`` is set, or complex although ``real`` is.
+        ``value`` is not a ``torch.Tensor``, of integers or half precision although ``inexact`` is set, or complex
+        although ``real`` is.
     ValueError
         The trailing axes have other sizes, or an entry is NaN or infinite.
     """
@@ -171,9 +189,10 @@ def check_tensor(
             raise ValueError(f"{name} must have shape (..., {wanted}), got {tuple(value.shape)}")
     if real and value.is_complex():
         raise TypeError(f"{name} must be real, got {value.dtype}")
-    if not (value.is_floating_point() or value.is_complex()):
-        if inexact:
-            raise TypeError(f"{name} must be of a floating-point or complex dtype, got {value.dtype}")
-    elif not holds(torch.isfinite(value)):
+    if not (number := value.is_floating_point() or value.is_complex()) and inexact:
+        raise TypeError(f"{name} must be of a floating-point or complex dtype, got {value.dtype}")
+    if inexact and torch.finfo(value.dtype).bits < 32:
+        raise TypeError(f"{name} must be of single or double precision, got {value.dtype}")
+    if number and not holds(torch.isfinite(value)):
         raise ValueError(f"{name} must be finite, got NaN or infinite entries in shape {tuple(value.shape)}")
     return value

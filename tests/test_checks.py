@@ -149,3 +149,11 @@ def test_conditions() -> None:
     assert torch.func.vmap(lambda row: check_tensor("x", row))(bad).shape == (2, 1)
     with pytest.raises(RuntimeError, match="meta"):
         holds(torch.ones(2, device="meta"))
+
+
+def test_half_precision_is_no_probability() -> None:
+    for dtype in (torch.float16, torch.bfloat16):
+        with pytest.raises(TypeError, match="p must be of single or double precision"):
+            check_probabilities("p", torch.full((4,), 0.25, dtype=dtype), 4)
+    with pytest.raises(ValueError, match=r"a sum of 1\.000000002"):
+        check_probabilities("p", torch.tensor([0.5, 0.5 + 2e-9], dtype=torch.float64), 2)

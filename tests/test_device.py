@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 
+from lib.checks import seeded
 from lib.device import VARIABLE, default_device, describe_device, usable_device
+from lib.symmetry import lie
+from lib.symmetry.actions import vectors
+from lib.symmetry.fourier import GroupFourier
+from lib.symmetry.generated import frobenius, quaternions_on_plane
+from lib.symmetry.group_convolution import GroupConvolution
+from lib.training.synthetic import block_graphs, simple_shapes
+from lib.transport.ring import ring
 
 
 def test_default(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,3 +47,15 @@ def test_description() -> None:
             describe_device(device)
         with pytest.raises(ValueError, match="device must name a device"):
             usable_device("device", device)
+
+
+def test_nothing_lands_on_another_default_device() -> None:
+    with torch.device("meta"):
+        for group in (lie.Orthogonal(3), lie.SpecialOrthogonal(4), lie.Unitary(2), lie.Torus(2)):
+            assert all(t.device.type == "cpu" for t in group.class_quadrature(3))
+        vectors(lie.Torus(2))
+        for group in (frobenius(7, 3), quaternions_on_plane()):
+            GroupFourier(group)
+            GroupConvolution(group)
+        for graphs_or_shapes in (*block_graphs(3), *simple_shapes(2), ring(1, 3, seeded(0))):
+            assert graphs_or_shapes.device.type == "cpu"

@@ -552,3 +552,25 @@ class TestBadInput:
             with pytest.raises(ValueError, match="must be at least"):
                 make()
         assert quotient.isometry_defect(torch.eye(2)) == 0
+
+
+@pytest.mark.parametrize("far", [1e10, 1e13, 1e60])
+def test_an_outlier_that_both_samples_have_costs_nothing(far):
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(2, 20, 3, generator=generator, dtype=torch.float64)
+    outlier = torch.full((1, 3), far, dtype=torch.float64)
+    x, y = torch.cat([x, outlier]), torch.cat([y, outlier])
+    a = torch.full((21,), 1 / 21, dtype=torch.float64)
+    a[:2] += torch.tensor([1e-3, -1e-3])
+    plain, near = no_group(3), torch.full((1, 3), 10.0, dtype=torch.float64)
+    close = torch.cat([x[:-1], near]), torch.cat([y[:-1], near])
+    assert w1(x, y, plain) == pytest.approx(float(w1_batch(x[None], y[None], plain)), rel=1e-12)
+    assert w1(x, y, plain, a, a) == pytest.approx(w1(*close, plain, a, a), rel=1e-9)
+
+
+@pytest.mark.parametrize("action", EVERY.values(), ids=EVERY)
+def test_slopes_at_coincident_points_are_finite(action):
+    (x,) = points(action, 3)
+    x = torch.cat([x, x, torch.zeros_like(x)]).requires_grad_(True)
+    quotient_cost(x, x, action).sum().backward()
+    assert bool(x.grad.isfinite().all())

@@ -228,3 +228,18 @@ def test_bad_norms() -> None:
         spectrum([torch.zeros(1, 2, 3)])
     with pytest.raises(ValueError, match="agree in batch axes and dtype"):
         spectrum([blocks[0].to(torch.complex64), *blocks[1:]])
+
+
+@pytest.mark.parametrize("n", [3, 4])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_rank_of_a_constant_is_one_in_any_precision(n: int, dtype: torch.dtype) -> None:
+    fourier = GroupFourier(Symmetric(n))
+    assert int(fourier_rank(fourier.forward(torch.ones(fourier.order, dtype=dtype)))) == 1
+
+
+def test_powers_stay_within_the_range_of_the_dtype() -> None:
+    """The only nonzero coefficient of the constant on S3 is 6."""
+    blocks = GroupFourier(Symmetric(3)).forward(torch.ones(6))
+    for p in (2.0, 50.0, 1000.0):
+        assert float(schatten_norm(blocks, p)) == pytest.approx(6, rel=1e-5)
+        assert float(schatten_norm([1e30 * b for b in blocks], p)) == pytest.approx(6e30, rel=1e-4)

@@ -107,7 +107,7 @@ def test_ranks_and_bases(recipe: Recipe) -> None:
     null = scipy.linalg.null_space(constraints(W).numpy(), rcond=1e-9, lapack_driver="gesvd")
     for P in routes(W).values():
         basis = P.basis()
-        assert P.rank == len(basis) == null.shape[1] == invariant_dimension(W, degree=12)
+        assert P.rank == len(basis) == null.shape[1] == invariant_dimension(W)
         assert torch.allclose(basis.conj() @ basis.mT, torch.eye(P.rank, dtype=basis.dtype), rtol=0, atol=1e-12)
         assert torch.allclose(P.matrix(), torch.from_numpy(null @ null.conj().T), rtol=0, atol=1e-11)
         moved = W.apply(W.group.unsqueeze(elements(W.group, 3)), basis.unflatten(-1, W.shape).to(P.matrix().dtype))
@@ -264,11 +264,22 @@ def test_zero_equations() -> None:
     assert NullSpace(V).rank == invariant_dimension(V) == 3
 
 
-def test_characters_that_need_a_larger_degree() -> None:
-    V = rotations(Torus(1), torch.tensor([[9]]))
-    assert [NullSpace(V).rank, invariant_dimension(V, degree=9)] == [0, 0]
-    with pytest.raises(ArithmeticError, match="at degree 8 and the next, not one integer"):
-        invariant_dimension(V, degree=8)
+@pytest.mark.parametrize("frequencies", [[9], [9, 10], list(range(11)), [0, 7, 40, 1000]])
+def test_characters_of_any_degree(frequencies: list[int]) -> None:
+    """A grid of as many angles as a frequency takes it for the constant; two neighbouring grids did for 9 and 10."""
+    V = rotations(Torus(1), torch.tensor(frequencies)[:, None])
+    assert NullSpace(V).rank == invariant_dimension(V) == 2 * frequencies.count(0)
+    product = vectors(SpecialOrthogonal(2)) * vectors(SpecialOrthogonal(2))
+    for _ in range(3):
+        product = product * vectors(SpecialOrthogonal(2))
+    assert invariant_dimension(product * product.dual()) == math.comb(10, 5)
+
+
+@pytest.mark.parametrize("order", [257, 6_300_000, 10**9])
+def test_small_turns_leave_no_vector_alone(order: int) -> None:
+    V = planar(Cyclic(order))
+    assert NullSpace(V).rank == 0
+    assert NullSpace(V * V).rank == 2
 
 
 def test_averages_that_are_no_projections() -> None:

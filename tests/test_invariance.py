@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lib.images.histology import cut_patches, tissue_image
 from lib.images.sets import image_set
-from lib.symmetry.actions import natural, pixels, planar, regular, vectors
+from lib.symmetry.actions import natural, pixels, planar, regular, trivial, vectors
 from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
 from lib.symmetry.lie import SpecialOrthogonal
 from lib.symmetry.representations import DirectSum, MatrixRepresentation, Representation
@@ -127,3 +127,15 @@ def test_bad_input() -> None:
         orbit_test(x * math.nan, V, gen(0))
     with pytest.raises(ValueError, match="points are too many"):
         orbit_test(torch.zeros(1, 2).expand(20_000, 2), V, gen(0))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_neither_scale_nor_a_constant_column_matters(dtype: torch.dtype) -> None:
+    V = planar(Cyclic(4)) + trivial(Cyclic(4))
+    x = torch.randn(40, 3, generator=gen(0)).to(dtype)
+    x[:, 2] = 0
+    wanted = float(orbit_test(x, V, gen(1), 99).p_value)
+    for column, scale in ((65536.0, 1.0), (0.0, 1e20), (65536.0, 1e-24)):
+        moved = x.clone()
+        moved[:, 2] = column
+        assert float(orbit_test(scale * moved, V, gen(1), 99).p_value) == pytest.approx(wanted, abs=1e-12)

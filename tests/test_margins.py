@@ -299,3 +299,17 @@ def test_refused_angles(compute: object) -> None:
         compute(x, torch.ones(3))
     with pytest.raises(TypeError, match="a must be"):
         compute(x.long(), x)
+
+
+@pytest.mark.parametrize("factor", [1e-11, 1e11, 1e50])
+def test_the_length_of_a_point_says_nothing_about_separability(factor: float) -> None:
+    x = torch.randn(6, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x[:, 0], y = x[:, 0].abs() + 0.5, torch.ones(6, dtype=torch.float64)
+    longer = x.clone()
+    longer[2] *= factor
+    assert separability(longer, y).residual == pytest.approx(separability(x, y).residual, rel=1e-12)
+    found = max_margin(longer, y)
+    assert found.residual < 1e-12
+    assert float((found.multipliers @ longer - found.vector).norm() / found.vector.norm()) < 1e-9
+    opposite = torch.stack([x[0], -factor * x[0], x[1]])
+    assert not separability(opposite, y[:3]).separable

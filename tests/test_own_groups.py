@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import math
+import time
 
 import pytest
 import torch
 from torch import Tensor
 
-from lib.symmetry.actions import regular
+from lib.symmetry.actions import planar, regular
 from lib.symmetry.derived import Hom
 from lib.symmetry.generated import frobenius
 from lib.symmetry.groups import Cyclic, Dihedral, DirectProduct, FiniteGroup, Quaternion, SemidirectProduct, Symmetric
@@ -90,6 +92,26 @@ def test_permutations_and_matrices() -> None:
     square = from_generators(turn, "square")
     assert square.group.order == 8
     assert_group(square.group)
+
+
+@pytest.mark.parametrize("angle", [9e-7, 1e-9, 1e-11])
+def test_matrices_come_back_or_are_refused(angle: float) -> None:
+    turn = torch.tensor([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]]).double()
+    with pytest.raises(ValueError, match="matrices must generate elements that differ"):
+        from_generators(turn[None], "a tiny turn")
+    seven = planar(Cyclic(7)).matrix(torch.tensor([[1]]))
+    for known in (seven, (seven * 1e9).round() / 1e9):  # to nine digits, which is enough
+        assert from_generators(known, "seven").group.order == 7
+    with pytest.raises(ValueError, match="matrices must be unitary"):
+        from_generators(seven.float().double(), "rounded")
+    with pytest.raises(ValueError, match="n ≥ 1"):
+        from_generators(torch.zeros(1, 0, 0).double(), "nothing")
+
+
+def test_a_long_cycle_is_closed_quickly() -> None:
+    before = time.process_time()
+    assert from_permutations(torch.arange(1, 2001)[None] % 2000, "a cycle").order == 2000
+    assert time.process_time() - before < 5  # a copy of all elements for each new one took minutes
 
 
 def test_groups_are_equal_by_what_they_do() -> None:

@@ -62,6 +62,37 @@ def test_labels_are_tested_with_the_samples() -> None:
     assert symmetry_test(x, flip, names) == symmetry_test(x, flip, label)
 
 
+def test_copies_are_left_out() -> None:
+    """Four copies of each sample: those that were not moved give away where the others come from."""
+    x = normal(200, 3)
+    four = np.concatenate([x] * 4)
+    assert symmetry_test(x, HALF).copies == 0
+    scores = [symmetry_test(four, HALF, seed=s) for s in range(30)]
+    assert {(score.copies, score.of) for score in scores} == {(600, 134)}
+    assert np.mean([score.accuracy for score in scores]) < 0.53
+
+
+@pytest.mark.parametrize("spread", [0.0, 1.0, 1000.0])
+def test_columns_that_stay_in_large_units_are_told(spread: float) -> None:
+    x = normal(1200, 2)
+    x[:, 0] += 2  # the mirror of this column moves the law by four standard deviations
+    x[:, 1] *= spread
+    score = symmetry_test(x, [lambda v: v, lambda v: v * [-1, 1]])
+    assert score.moved == pytest.approx(5 / (1 + spread**2), rel=0.1)
+    assert score.blind == (score.accuracy < 0.6) == (spread == 1000)
+
+
+def test_neither_unit_nor_origin_matters() -> None:
+    x = normal(300, 3) + [1, 0, 0]
+    score = symmetry_test(x, HALF)
+    for scale in (2.0**-990, 2.0**-560, 2.0**560, 2.0**990):
+        assert symmetry_test(scale * x, HALF) == score
+    swap = [lambda v: v, lambda v: v[:, [1, 0, 2]]]
+    far = x + [0, 0, 1e8]
+    assert symmetry_test(far, swap).right == symmetry_test(x + [0, 0, 8.0], swap).right
+    assert symmetry_test(far, swap).copies == 0
+
+
 def test_the_door() -> None:
     """One clear error for everything that would give a number without a meaning."""
     x, quarter = normal(1797, 8, 8), QUARTER
@@ -85,7 +116,11 @@ def test_the_door() -> None:
         ((x, [same, lambda v: v + 0.01]), "is none of them"),
         ((x, [*quarter, quarter[2]]), r"moves\[2\] and moves\[4\] do the same"),
         ((np.ones((60, 4, 4)), quarter), r"moves\[0\] and moves\[1\] do the same"),
-        ((x, quarter, np.ones(len(x))), "labels must be of two classes or more"),
+        ((x, quarter, np.ones(len(x), dtype=int)), "labels must be of two classes or more, at most 179 .*, got 1"),
+        ((x, quarter, np.arange(len(x))), "labels must be of two classes or more, at most 179 .*, got 1797"),
+        ((x, quarter, x[:, 0, 0]), "labels must be classes, integers or strings, got float64"),
+        ((x, quarter, list(x[:, 0, 0])), "labels must be classes, integers or strings"),
+        ((np.repeat(x[:50], 4, 0), quarter), "x must hold at least 60 different samples, got 50 and 150 copies"),
         ((x, quarter, np.ones(3)), "labels must be one label for each of 1797 samples"),
         ((x, quarter, None, -1), "seed must be at least 0"),
     ]

@@ -324,7 +324,9 @@ def _check_sizes(size: int, colours: int, classes: int, channels: int, group: st
 
 def _check_labels(labels: Tensor, classes: int) -> None:
     check_tensor("labels", labels)
-    if labels.dtype != torch.int64 or labels.ndim != 1:
-        raise ValueError(f"labels must be int64 of shape (n,), got {labels.dtype} of shape {tuple(labels.shape)}")
-    if labels.numel() and not 0 <= int(labels.min()) <= int(labels.max()) < classes:
+    if labels.dtype != torch.int64 or labels.ndim != 1 or not labels.numel():
+        raise ValueError(
+            f"labels must be int64 of shape (n,), n ≥ 1, got {labels.dtype} of shape {tuple(labels.shape)}"
+        )
+    if not 0 <= int(labels.min()) <= int(labels.max()) < classes:
         raise ValueError(f"labels must lie between 0 and {classes - 1}, got {int(labels.min())} to {int(labels.max())}")

@@ -17,7 +17,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from lib.checks import check_float, check_instance, check_int, check_tensor
+from lib.checks import check_float, check_instance, check_int, check_tensor, unit_of
 from lib.symmetry.actions import planar
 from lib.symmetry.derived import multiple
 from lib.symmetry.groups import Cyclic, Dihedral, FiniteGroup
@@ -232,12 +232,14 @@ def squash(x: Tensor) -> Tensor:
     one with tail e^{-νr}, which has all moments.
     """
     check_tensor("x", x, (None,), inexact=True, real=True)
-    length = torch.linalg.vector_norm(x, dim=-1, keepdim=True).clamp_min(torch.finfo(x.dtype).tiny)
+    unit = unit_of(x, -1)
+    length = (unit * torch.linalg.vector_norm(x / unit, dim=-1, keepdim=True)).clamp_min(torch.finfo(x.dtype).tiny)
     return x * (torch.log1p(length) / length)
 
 
 def unsquash(u: Tensor) -> Tensor:
     """Return ``u · (e^{‖u‖} − 1)/‖u‖``, the inverse of :func:`squash`; NaN where a game left the numbers."""
     check_tensor("u", torch.nan_to_num(u), (None,), inexact=True, real=True)
-    length = torch.linalg.vector_norm(u, dim=-1, keepdim=True).clamp_min(torch.finfo(u.dtype).tiny)
+    unit = unit_of(u, -1)
+    length = (unit * torch.linalg.vector_norm(u / unit, dim=-1, keepdim=True)).clamp_min(torch.finfo(u.dtype).tiny)
     return u * (torch.expm1(length) / length)

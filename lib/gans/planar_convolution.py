@@ -258,6 +258,8 @@ def _check_action(group: str, g: Tensor, name: str, x: Tensor) -> tuple[FiniteGr
     G = GROUPS[check_choice("group", group, GROUPS)]
     if not isinstance(x, Tensor) or x.ndim != 4 or x.shape[-1] != x.shape[-2]:
         raise ValueError(f"{name} must be square, of shape (n, c, size, size), got {getattr(x, 'shape', type(x))}")
+    if not x.numel():
+        raise ValueError(f"{name} must hold at least one, got shape {tuple(x.shape)}")
     check_tensor("g", g, G.element_shape)
     g = G.check("g", g if g.ndim > 1 else g[None])
     if g.ndim != 2 or len(g) not in (1, len(x)):

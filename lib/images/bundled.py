@@ -106,5 +106,5 @@ def histology_patches(size: int = 8, stride: int = 8) -> Tensor:
     check_int("size", size, minimum=2, maximum=64)
     check_int("stride", stride, maximum=64)
     image = torch.from_numpy(data.immunohistochemistry() / 255.0)
-    grey = image @ torch.tensor([0.2125, 0.7154, 0.0721], dtype=torch.float64)
+    grey = image @ torch.tensor([0.2125, 0.7154, 0.0721], dtype=torch.float64, device="cpu")
     return grey.unfold(0, size, stride).unfold(1, size, stride).reshape(-1, size * size).contiguous()

@@ -149,6 +149,8 @@ def train_classifier(
     every = torch.arange(count, device="cpu")
     features = network.features(_turned(train, every, angles, orientations, seeded(seed + 2))[0]).double()
     scale = features.var(0, correction=0).sum().sqrt()
+    if not scale > 0:
+        raise ValueError("train must hold images that differ, got features without any spread")
     return FeatureClassifier(network, shape, features.mean(0), scale)
 
 

@@ -84,8 +84,9 @@ def tissue_patches(size: int = 8, spacing: int = 1) -> Patches:
     if side % check_int("size", size, minimum=2):
         raise ValueError(f"size must divide the side {side} of a square, got {size}")
     patches, generator = cut_patches(image, size, spacing), seeded(0)
-    square = torch.arange(patches.shape[0]) * size * spacing // side
-    chosen = (torch.randperm(_BLOCKS**2, generator=generator) < _BLOCKS**2 // 2).reshape(_BLOCKS, _BLOCKS)
+    square = torch.arange(patches.shape[0], device="cpu") * size * spacing // side
+    chosen = (torch.randperm(_BLOCKS**2, generator=generator, device="cpu") < _BLOCKS**2 // 2).reshape(_BLOCKS, _BLOCKS)
     train = chosen[square[:, None], square[None]]
-    parts = [part[torch.randperm(len(part), generator=generator)] for part in (patches[train], patches[~train])]
+    both = patches[train], patches[~train]
+    parts = [part[torch.randperm(len(part), generator=generator, device="cpu")] for part in both]
     return Patches(*parts)

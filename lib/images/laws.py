@@ -234,7 +234,7 @@ def tissue_law(name: str = "as cut") -> ImageLaw:
         moves=turns,
         elements=turns.group.index(turns.group.identity())[None],
         images=data.flatten(1),
-        labels=torch.zeros(len(data), dtype=torch.int64),
+        labels=torch.zeros(len(data), dtype=torch.int64, device=data.device),
         real=real.flatten(1),
         classes=1,
         classifier=judge_of("histology"),

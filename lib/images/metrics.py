@@ -103,4 +103,4 @@ def _check_features(name: str, x: Tensor, least: int) -> Tensor:
     check_tensor(name, x, (None, None), inexact=True, real=True)
     if x.shape[-2] < least or not x.shape[-1]:
         raise ValueError(f"{name} must have shape (..., n, d) with n ≥ {least}, got {tuple(x.shape)}")
-    return x.double()
+    return x.detach().double()  # scores judge, nothing descends along them

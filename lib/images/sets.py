@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from lib.checks import check_choice, check_float, check_int, check_tensor
+from lib.checks import check_choice, check_float, check_int, check_tensor, seeded
 from lib.images.bundled import digits
 from lib.images.datasets import mnist_test
 from lib.images.histology import tissue_patches
@@ -141,7 +141,7 @@ def image_set(data: str, size: int = 8) -> tuple[LabelledImages, LabelledImages]
         parts = (known.train_x, known.train_y), (known.test_x, known.test_y)
     else:
         x, y = mnist_test(size)
-        order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
+        order = torch.randperm(len(x), generator=seeded(0), device="cpu")
         parts = [(x[chosen], y[chosen]) for chosen in order.split([7000, 3000])]
     train, test = (LabelledImages((2 * x - 1).float().reshape(-1, 1, size, size), y) for x, y in parts)
     return train, test
@@ -162,7 +162,8 @@ def _tissue(size: int) -> tuple[LabelledImages, LabelledImages]:
 
 def appearance(images: Tensor) -> Tensor:
     """Return mean, log of (1 + contrast) and roughness of every channel, invariant under D4, shape ``(..., 3c)``."""
-    x = check_tensor("images", images, (None, None, None), inexact=True, real=True).double()
+    if not (x := check_tensor("images", images, (None, None, None), inexact=True, real=True).double()).numel():
+        raise ValueError(f"images must be at least one, got shape {tuple(images.shape)}")
     rough = x.diff(dim=-1).abs().mean((-2, -1)) + x.diff(dim=-2).abs().mean((-2, -1))
     return torch.cat([x.mean((-2, -1)), x.std((-2, -1)).log1p(), rough], -1)
 

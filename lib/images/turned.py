@@ -45,7 +45,7 @@ def turned_images(
     if count < classes:
         raise ValueError(f"share must leave one image per class, {classes} of {len(train.images)}, got {share}")
     rng = generator_of(seed, 10)
-    chosen = torch.randperm(len(train.images), generator=rng)[:count]
+    chosen = torch.randperm(len(train.images), generator=rng, device="cpu")[:count]
     learnt = _turned(train.images[chosen], size, rotations, rng)
     labels, kinds = (y * (classes > 1) for y in (train.classes[chosen], held_out.classes))
     return (learnt, labels), (_turned(held_out.images, size, rotations, generator_of(0, 11)), kinds)
@@ -53,7 +53,7 @@ def turned_images(
 
 def _turned(images: Tensor, size: int, rotations: str, rng: torch.Generator) -> Tensor:
     if rotations != "none":
-        angle = torch.rand(len(images), generator=rng)
+        angle = torch.rand(len(images), generator=rng, device="cpu")
         degrees = 90.0 * (4 * angle).floor() if rotations == "turns" else 360 * angle
         images = rotate_images(images, degrees)
     return avg_pool2d(images, images.shape[-1] // size).clamp(-1, 1)

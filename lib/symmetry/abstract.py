@@ -100,7 +100,7 @@ class Group(ABC):
         check_tensor(name, a, self.element_shape)
         inexact = self.dtype.is_floating_point or self.dtype.is_complex
         alike = a.is_complex() == self.dtype.is_complex and a.is_floating_point() == self.dtype.is_floating_point
-        if not alike or (not inexact and a.dtype != self.dtype):
+        if not alike or (torch.finfo(a.dtype).bits < 32 if inexact else a.dtype != self.dtype):
             raise TypeError(f"{name} must hold elements of {self}, of dtype {self.dtype}, got {a.dtype}")
         return a
 

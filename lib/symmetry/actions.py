@@ -249,7 +249,7 @@ def sign(group: PermutationGroup) -> MatrixRepresentation:
 def vectors(group: CompactLieGroup) -> Representation:
     """Return the defining representation of a compact matrix group on R^n or C^n; on R^{2k}, by planes, for a torus."""
     if isinstance(check_instance("group", group, CompactLieGroup), Torus):
-        return rotations(group, torch.eye(group.k, dtype=torch.int64))
+        return rotations(group, torch.eye(group.k, dtype=torch.int64, device="cpu"))
     return MatrixRepresentation(group, group.n, lambda g: g, f"{'C' if group.dtype.is_complex else 'R'}^{group.n}")
 
 

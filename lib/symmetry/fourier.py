@@ -70,6 +70,8 @@ class GroupFourier:
         """
         if check_tensor("f", f, (self.order,), inexact=True).dtype not in _DTYPES:
             raise TypeError(f"f must be of single or double precision, got {f.dtype}")
+        if not f.numel():
+            raise ValueError(f"f must hold at least one function, got shape {tuple(f.shape)}")
         parts = self.irreducibles
         values = f.unflatten(-1, (*parts.moduli, parts.complement.order))
         values = torch.fft.ifftn(values, dim=self._axes, norm="forward").flatten(self._axes[0])
@@ -103,6 +105,8 @@ class GroupFourier:
         for d, count, block in zip(self.dims, self.counts, blocks, strict=True):
             if not check_tensor(f"blocks of dimension {d}", block, (count, d, d)).is_complex():
                 raise TypeError(f"blocks must be complex, got {block.dtype} in dimension {d}")
+            if not block.numel():
+                raise ValueError(f"blocks must hold at least one function, got shape {tuple(block.shape)}")
         parts = self.irreducibles
         rest = dict(zip(self.dims, blocks, strict=True))
         pieces = []
@@ -169,22 +173,34 @@ def schatten_norm(blocks: Sequence[Tensor], p: float) -> Tensor:
     tensor(2.4495, dtype=torch.float64)
     """
     check_float("p", p, minimum=1e-3, maximum=1e3)
-    values, weights = spectrum(blocks)
-    return (weights * values**p).sum(-1) ** (1 / p)
+    return weighted_norm(*spectrum(blocks), p)
 
 
-def fourier_rank(blocks: Sequence[Tensor], tolerance: float = 1e-10) -> Tensor:
+def weighted_norm(values: Tensor, weights: Tensor, p: float) -> Tensor:
+    """Return (Σ_i w_i v_i^p)^{1/p} of nonnegative values, shapes ``(..., n), (n,) -> (...)``; slope zero at v = 0.
+
+    The largest value is taken out before powers are formed, so that none of them leaves the range of the dtype.
+    """
+    largest = values.detach().amax(-1)  # (...)
+    total = (weights * (values / torch.where(largest > 0, largest, 1)[..., None]) ** p).sum(-1)
+    return largest * torch.where(largest > 0, total, 1) ** (1 / p)
+
+
+def fourier_rank(blocks: Sequence[Tensor], tolerance: float | None = None) -> Tensor:
     """Return Σ_ρ d_ρ rank f̂(ρ), counting singular values above ``tolerance`` times the largest; ``int64``, ``(...)``.
 
-    This is the rank of the matrix of the convolution with f (Meshulam 1992).
+    This is the rank of the matrix of the convolution with f (Meshulam 1992). By default the tolerance is 1e-10, in
+    single precision 1e-5.
     """
-    check_float("tolerance", tolerance, minimum=0.0, maximum=1.0)
     values, weights = spectrum(blocks)
+    if tolerance is None:
+        tolerance = max(1e-10, 84 * torch.finfo(values.dtype).eps)
+    check_float("tolerance", tolerance, minimum=0.0, maximum=1.0)
     return (weights * (values > tolerance * values.amax(-1, keepdim=True))).sum(-1).round().long()
 
 
 def effective_rank(blocks: Sequence[Tensor]) -> Tensor:
-    """Return the exponential of the entropy of the singular values, shape ``(...)``; NaN for f = 0.
+    """Return the exponential of the entropy of the singular values, shape ``(...)``; 0 for f = 0.
 
     With each singular value counted d_ρ times and all divided by their sum to give q, it is exp(−Σ q log q), between 1
     and |G| (Roy, Vetterli 2007). It is |G| for a point mass and never exceeds :func:`fourier_rank`.
@@ -195,8 +211,11 @@ def effective_rank(blocks: Sequence[Tensor]) -> Tensor:
     tensor(6., dtype=torch.float64)
     """
     values, weights = spectrum(blocks)
-    shares = values / (weights * values).sum(-1, keepdim=True)
-    return (-(weights * torch.xlogy(shares, shares)).sum(-1)).exp()
+    largest = values.detach().amax(-1, keepdim=True)
+    values = values / torch.where(largest > 0, largest, 1)
+    shares = values / torch.where(largest > 0, (weights * values).sum(-1, keepdim=True), 1)
+    shares = torch.where(shares > 0, shares, 1)  # whose term is zero too, and has a slope
+    return torch.where(largest[..., 0] > 0, (-(weights * torch.xlogy(shares, shares)).sum(-1)).exp(), 0)
 
 
 def _check_square(blocks: Sequence[Tensor]) -> None:

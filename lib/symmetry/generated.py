@@ -49,14 +49,17 @@ class GeneratedGroup(PermutationGroup):
 
     def _close(self, limit: int) -> Tensor:
         """Return all products of generators, found breadth first, in lexicographic order."""
-        known = frontier = self.identity()[None]
+        found = [frontier := self.identity()[None]]
+        codes = set(self._code(frontier).tolist())
         while len(frontier):
-            products = torch.cat([frontier[:, s] for s in self._generators]).unique(dim=0)
-            frontier = products[~torch.isin(self._code(products), self._code(known))]
-            known = torch.cat([known, frontier])
-            if len(known) > limit:
-                raise ValueError(f"{self.name} must have at most limit = {limit} elements, got {len(known)} unclosed")
-        return known.unique(dim=0)
+            products = torch.cat([frontier[:, s] for s in self._generators])
+            first = {code: place for place, code in enumerate(self._code(products).tolist()) if code not in codes}
+            frontier = products[list(first.values())]
+            found.append(frontier)
+            codes.update(first)
+            if len(codes) > limit:
+                raise ValueError(f"{self.name} must have at most limit = {limit} elements, got {len(codes)} unclosed")
+        return torch.cat(found).unique(dim=0)
 
     def identity(self) -> Tensor:
         """Return ``(0, 1, …, n − 1)``."""
@@ -91,14 +94,13 @@ def frobenius(p: int, q: int) -> SemidirectProduct:
     if (p - 1) % q:
         raise ValueError(f"q must divide p - 1 = {p - 1}, got {q}")
     m = next(m for m in range(2, p) if pow(m, q, p) == 1 and all(pow(m, k, p) != 1 for k in range(1, q)))
-    powers = torch.tensor([pow(m, k, p) for k in range(q)])
+    powers = torch.tensor([pow(m, k, p) for k in range(q)], device="cpu")
     return SemidirectProduct(Cyclic(p), Cyclic(q), lambda h, n: powers.to(h.device)[h] * n % p, f"F{p * q}")
 
 
 def quaternions_on_plane() -> SemidirectProduct:
     """Return (C5×C5) ⋊ Q8 of order 200: Q8 acts on the plane over the field of five elements, freely away from 0."""
-    a, x = torch.tensor([[2, 0], [0, 3]]), torch.tensor([[0, -1], [1, 0]])
-    one = torch.eye(2, dtype=torch.int64)
+    one, a, x = torch.tensor([[[1, 0], [0, 1]], [[2, 0], [0, 3]], [[0, -1], [1, 0]]], device="cpu")
     matrices = torch.stack([power @ flip % 5 for power in (one, a, a @ a, a @ a @ a) for flip in (one, x)])
     H, N = Quaternion(8), translations(5)
 

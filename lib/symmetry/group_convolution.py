@@ -71,7 +71,8 @@ class GroupConvolution:
         self._cosets, h = H.order, H.elements()
         partner = H.index(H.multiply(H.inverse(h)[:, None], h))
         self._inverses = group.index(group.inverse(group.elements()))
-        kept = torch.arange(math.prod(self._moduli)).reshape(self._moduli)[..., : self._moduli[-1] // 2 + 1]
+        kept = torch.arange(math.prod(self._moduli), device="cpu").reshape(self._moduli)
+        kept = kept[..., : self._moduli[-1] // 2 + 1]
         frequency = moved_characters(group, self._moduli, H).mT[kept.flatten()]
         self._gather = (frequency[..., None] * self._cosets + partner).contiguous()
 
@@ -113,7 +114,8 @@ class GroupConvolution:
 
     def _check(self, **functions: Tensor) -> None:
         for name, f in functions.items():
-            check_tensor(name, f, (self.group.order,), inexact=True, real=True)
+            if not check_tensor(name, f, (self.group.order,), inexact=True, real=True).numel():
+                raise ValueError(f"{name} must hold at least one function, got shape {tuple(f.shape)}")
         names, shapes = " and ".join(functions), [tuple(f.shape) for f in functions.values()]
         try:
             torch.broadcast_shapes(*shapes)
@@ -137,11 +139,12 @@ def moved_characters(group: FiniteGroup, moduli: tuple[int, ...], complement: Fi
     χ_k(b) = exp(−2πi Σ_j k_j b_j / n_j), hence (χ_k∘φ_h)_j = Σ_i k_i φ_h(e_j)_i n_j / n_i mod n_j, an integer.
     """
     if not isinstance(group, SemidirectProduct) or group.complement is not complement:  # H or A is trivial
-        return torch.arange(math.prod(moduli)).expand(complement.order, -1)
-    n, units = torch.tensor(moduli), torch.eye(len(moduli), dtype=torch.int64)
+        return torch.arange(math.prod(moduli), device="cpu").expand(complement.order, -1)
+    n = torch.tensor(moduli, device="cpu")
+    units = torch.eye(len(moduli), dtype=torch.int64, device="cpu")
     images = group.action(complement.elements()[:, None], units)  # (|H|, j, i)
     scaled = images * n[:, None] // n
-    k = torch.cartesian_prod(*map(torch.arange, moduli)).reshape(-1, len(moduli))
+    k = torch.cartesian_prod(*(torch.arange(m, device="cpu") for m in moduli)).reshape(-1, len(moduli))
     moved = torch.einsum("ki,hji->hkj", k, scaled) % n
-    strides = torch.tensor([math.prod(moduli[j + 1 :]) for j in range(len(moduli))])
+    strides = torch.tensor([math.prod(moduli[j + 1 :]) for j in range(len(moduli))], device="cpu")
     return (moved * strides).sum(-1)

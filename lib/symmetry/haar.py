@@ -16,6 +16,7 @@ route                 needs                                       cost
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 
@@ -25,11 +26,11 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
-from lib.checks import check_choice, check_instance, check_int, check_probabilities, check_tensor
+from lib.checks import check_choice, check_instance, check_probabilities, check_tensor
 from lib.symmetry.derived import Restriction
 from lib.symmetry.groups import FiniteGroup, Group, SemidirectProduct
 from lib.symmetry.lie import CompactLieGroup
-from lib.symmetry.representations import Representation
+from lib.symmetry.representations import DirectSum, Representation, TensorProduct
 
 CHUNK = 4096  # group elements used at a time, fewer where their images would exceed 2²⁴ entries
 
@@ -202,7 +203,8 @@ class NullSpace(Projection):
 
     Works for every finite and every compact Lie group. The solutions are the eigenvectors of C*C with eigenvalue zero,
     where C stacks the equations; a singular value decomposition of C itself can fail to converge, since permutations
-    give it many equal singular values. Those below 1e-6 count as zero, relative to the largest if that exceeds one.
+    give it many equal singular values. C*C has half of the digits only, so that eigenvectors near a solution go through
+    C once more; a singular value of C that is below 1e-10 of the largest, if that exceeds one, counts as zero.
 
     Parameters
     ----------
@@ -214,7 +216,10 @@ class NullSpace(Projection):
         super().__init__(representation)
         equations = constraints(representation)
         squares, vectors = torch.linalg.eigh(equations.mH @ equations)
-        self.vectors = vectors[:, squares < 1e-6**2 * max(1.0, float(squares.max()))].mT
+        scale = max(1.0, float(squares.max()) ** 0.5)
+        near = vectors[:, squares < (1e-4 * scale) ** 2]
+        values, turned = torch.linalg.eigh((equations @ near).mH @ (equations @ near))
+        self.vectors = (near @ turned[:, values < (1e-10 * scale) ** 2]).mT
 
     @property
     def rank(self) -> int:
@@ -279,21 +284,17 @@ def constraints(representation: Representation) -> Tensor:
     return torch.cat(blocks).flatten(0, 1)
 
 
-def invariant_dimension(representation: Representation, degree: int = 8) -> int:
+def invariant_dimension(representation: Representation) -> int:
     """Return the dimension of the invariants, ∫ χ(g) dμ(g) (Serre 1977, §2.3); for ``Hom(V, W)`` that is ⟨χ_W, χ_V⟩.
 
-    Parameters
-    ----------
-    representation
-        Any representation.
-    degree
-        For compact Lie groups, the number of tensor factors in the representation (see ``class_quadrature``).
+    For compact Lie groups by a quadrature that is exact up to the largest weight, which the derivative tells.
 
     Raises
     ------
     ArithmeticError
-        The average is not an integer to 1e-6, or changes when ``degree`` grows by one: the character is no character,
-        or ``degree`` is too small.
+        The average is not an integer to 1e-6: the character is no character.
+    ValueError
+        The weights of a compact Lie group are too large for ``class_quadrature``.
 
     Examples
     --------
@@ -302,15 +303,21 @@ def invariant_dimension(representation: Representation, degree: int = 8) -> int:
     1
     """
     group = check_instance("representation", representation, Representation).group
-    values, degree = [], check_int("degree", degree, minimum=0)
-    for d in (degree,) if group.is_finite else (degree, degree + 1):
-        elements, weights = group.class_quadrature(d)
-        values.append(complex((representation._character(elements) * weights).sum()))
-    value = round(values[0].real)
-    if any(abs(v - value) > 1e-6 for v in values):
-        got = f"the average of the character of {representation.name} is {values} at degree {degree} and the next"
-        raise ArithmeticError(f"{got}, not one integer")
-    return value
+    elements, weights = group.class_quadrature(0 if group.is_finite else _largest_weight(representation))
+    value = complex((representation._character(elements) * weights).sum())
+    if abs(value - round(value.real)) > 1e-6:
+        raise ArithmeticError(f"the average of the character of {representation.name} is {value}, not an integer")
+    return round(value.real)
+
+
+def _largest_weight(representation: Representation) -> int:
+    """Return a bound of the weights of a representation of a compact Lie group: eigenvalues of dρ(X) for a basis X."""
+    if isinstance(representation, DirectSum):
+        return max(map(_largest_weight, representation.summands))
+    if isinstance(representation, TensorProduct):
+        return _largest_weight(representation.first) + _largest_weight(representation.second)
+    slopes = representation._derivative(representation.group.lie_algebra())  # (lie_dimension, dim, dim)
+    return math.ceil(float(torch.linalg.eigvals(slopes).abs().amax()) - 1e-6) if len(slopes) else 0
 
 
 def check_nodes(group: Group, elements: Tensor | None, weights: Tensor | None) -> tuple[Tensor | None, Tensor | None]:

@@ -229,23 +229,25 @@ class Irreducibles:
         moved = moved_characters(self.group, self.moduli, self.complement)[self._table.argsort(-1)[:, self._one()]]
         fixed = moved == moved[self._one()]
         orbits: dict[tuple[int, ...], list[Tensor]] = {}
-        seen = torch.zeros(moved.shape[1], dtype=torch.bool)
+        seen = torch.zeros(moved.shape[1], dtype=torch.bool, device="cpu")
         for k in range(moved.shape[1]):
             if not seen[k]:
                 seen[moved[:, k]] = True
                 stabilisers = {tuple(fixed[:, l].nonzero()[:, 0].tolist()): l for l in moved[:, k].unique().tolist()}
                 smallest = min(stabilisers)
                 orbits.setdefault(smallest, []).append(moved[:, stabilisers[smallest]])
-        return tuple(self._family(torch.tensor(S), torch.stack(rows), generator) for S, rows in orbits.items())
+        pairs = ((torch.tensor(S, device="cpu"), torch.stack(rows)) for S, rows in orbits.items())
+        return tuple(self._family(members, rows, generator) for members, rows in pairs)
 
     def _family(self, members: Tensor, orbits: Tensor, generator: torch.Generator) -> Family:
         """Build the family of a stabiliser S, given its members and ``orbits[k, h]``, the number of h·χ_k."""
         table, left = self._table, self._table.argsort(-1)
-        position = torch.full((len(table),), len(members)).index_put((members,), torch.arange(len(members)))
+        position = torch.full_like(table[0], len(members))
+        position[members] = torch.arange(len(members), device="cpu")
         t = table[:, members].amin(-1).unique()  # each left coset tS has one smallest element
         inverse = left[t, self._one()]
         source = table[table[t[:, None, None], members], inverse[None, :, None]]
-        h = torch.arange(len(table))[:, None, None]
+        h = torch.arange(len(table), device="cpu")[:, None, None]
         place = position[table[left[t[:, None], h], t]]
         little = decompose_regular(position[table[members[:, None], members]], generator)
         return Family(orbits[:, t], little, place, source)

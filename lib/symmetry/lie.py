@@ -12,7 +12,7 @@ from abc import abstractmethod
 import torch
 from torch import Tensor
 
-from lib.checks import check_int
+from lib.checks import check_int, check_tensor
 from lib.symmetry.abstract import ENUMERATION_LIMIT, Group
 
 
@@ -77,7 +77,7 @@ class _MatrixGroup(CompactLieGroup):
 
     def exp(self, x: Tensor) -> Tensor:
         """Return the matrix exponential."""
-        return torch.linalg.matrix_exp(x)
+        return torch.linalg.matrix_exp(check_tensor("x", x, (self.n, self.n), inexact=True))
 
     def generators(self) -> Tensor:
         """Return no generators: the group is connected, its Lie algebra suffices."""
@@ -134,7 +134,7 @@ class SpecialOrthogonal(Orthogonal):
 
     def contains(self, a: Tensor) -> Tensor:
         """Return which matrices are orthogonal with positive determinant."""
-        return super().contains(a) & (torch.linalg.det(a) > 0)
+        return super().contains(a) & (torch.linalg.det(a.double()) > 0)
 
     def sample(self, count: int, generator: torch.Generator | None = None) -> Tensor:
         """Return Haar-distributed rotations: orthogonal ones, the first column negated where the determinant is −1."""
@@ -165,7 +165,7 @@ class Unitary(_MatrixGroup):
     def class_quadrature(self, degree: int) -> tuple[Tensor, Tensor]:
         """Return diagonal matrices on a grid of angles with density ``Π_{j<k} |z_j − z_k|² / n!``."""
         angles = _angle_grid(self.n, check_int("degree", degree, minimum=0) + self.n, self.n**2)
-        z = torch.polar(torch.ones(()).double(), angles)
+        z = torch.polar(torch.ones_like(angles), angles)
         weight = _vandermonde((z[:, :, None] - z[:, None, :]).abs() ** 2) / math.factorial(self.n)
         return torch.diag_embed(z), weight / len(z)
 
@@ -214,7 +214,7 @@ class Torus(CompactLieGroup):
     def class_quadrature(self, degree: int) -> tuple[Tensor, Tensor]:
         """Return the uniform grid with ``degree + 1`` angles in each direction."""
         grid = _angle_grid(self.k, check_int("degree", degree, minimum=0) + 1, self.k)
-        return grid, torch.full((len(grid),), 1.0 / len(grid), dtype=self.dtype)
+        return grid, torch.full_like(grid[:, 0], 1.0 / len(grid))
 
 
 def _angle_grid(k: int, points: int, entries: int) -> Tensor:
@@ -222,13 +222,13 @@ def _angle_grid(k: int, points: int, entries: int) -> Tensor:
     if points**k * entries > ENUMERATION_LIMIT:
         wanted = f"{points}^{k} nodes of {entries} entries"
         raise ValueError(f"degree or dimension too large for a quadrature: {wanted}, allowed are {ENUMERATION_LIMIT}")
-    angles = 2 * math.pi * torch.arange(points, dtype=torch.float64) / points
+    angles = 2 * math.pi * torch.arange(points, dtype=torch.float64, device="cpu") / points
     return torch.cartesian_prod(*[angles] * k).reshape(points**k, k)
 
 
 def _vandermonde(difference: Tensor) -> Tensor:
     """Return ``Π_{j<k} difference[:, j, k]``."""
-    j, k = torch.triu_indices(difference.shape[-1], difference.shape[-1], offset=1)
+    j, k = torch.triu_indices(difference.shape[-1], difference.shape[-1], offset=1, device="cpu")
     return difference[:, j, k].prod(-1)
 
 
@@ -241,14 +241,16 @@ def _orthogonal_torus(n: int, degree: int, determinant: int) -> tuple[Tensor, Te
     """
     fixed = [1.0] * (n % 2) if determinant == 1 else [1.0, -1.0][n % 2 :]
     planes, degree = (n - len(fixed)) // 2, check_int("degree", degree, minimum=0)
-    theta = _angle_grid(planes, degree + n + 1, n * n) if planes else torch.zeros(1, 0, dtype=torch.float64)
+    theta = (
+        _angle_grid(planes, degree + n + 1, n * n) if planes else torch.zeros(1, 0, dtype=torch.float64, device="cpu")
+    )
     cosine, sine = theta.cos(), theta.sin()
     weight = _vandermonde((2 * cosine[:, :, None] - 2 * cosine[:, None, :]) ** 2)
     if len(fixed) == 1:
         weight = weight * (1 - fixed[0] * cosine).prod(-1)
     elif len(fixed) == 2:
         weight = weight * (sine**2).prod(-1)
-    g = torch.zeros(len(theta), n, n, dtype=torch.float64)
+    g = theta.new_zeros(len(theta), n, n)
     for p in range(planes):
         i = slice(2 * p, 2 * p + 2)
         g[:, i, i] = torch.stack([cosine[:, p], -sine[:, p], sine[:, p], cosine[:, p]], -1).reshape(-1, 2, 2)

@@ -162,7 +162,8 @@ def from_generators(matrices: Tensor, name: str, limit: int = CLOSURE_LIMIT) -> 
     TypeError
         The matrices are of another dtype.
     ValueError
-        They have another shape or are not unitary (tolerance 1e-8), or they generate more than ``limit`` elements.
+        They have another shape or are not unitary (tolerance 1e-8), they generate more than ``limit`` elements, or some
+        of these are too close to be told apart.
 
     Examples
     --------
@@ -174,8 +175,8 @@ def from_generators(matrices: Tensor, name: str, limit: int = CLOSURE_LIMIT) -> 
     if matrices.dtype not in (torch.float64, torch.complex128):
         raise TypeError(f"matrices must be of dtype torch.float64 or torch.complex128, got {matrices.dtype}")
     n = matrices.shape[-1]
-    if matrices.ndim != 3 or matrices.shape[1] != n or not len(matrices):
-        raise ValueError(f"matrices must have shape (r, n, n) with r ≥ 1, got {tuple(matrices.shape)}")
+    if matrices.ndim != 3 or matrices.shape[1] != n or not matrices.numel():
+        raise ValueError(f"matrices must have shape (r, n, n) with r ≥ 1 and n ≥ 1, got {tuple(matrices.shape)}")
     one = torch.eye(n, dtype=matrices.dtype, device=matrices.device)
     defect = float((matrices @ matrices.mH - one).abs().max())
     if defect > 1e-8:
@@ -189,7 +190,11 @@ def from_generators(matrices: Tensor, name: str, limit: int = CLOSURE_LIMIT) -> 
     group = GeneratedGroup(permutations, name, limit)
     places = _distances(one, points).argmin(-1)
     name = f"{'C' if one.is_complex() else 'R'}^{n}"
-    return MatrixRepresentation(group, n, lambda g: points.to(g.device)[g[..., places.to(g.device)]].mT, name)
+    found = MatrixRepresentation(group, n, lambda g: points.to(g.device)[g[..., places.to(g.device)]].mT, name)
+    missed = float((found.matrix(permutations) - matrices).abs().max())
+    if missed > 1e-12 + 100 * defect:
+        raise ValueError(f"matrices must generate elements that differ by more than {_SAME}, got {missed:.1e}")
+    return found
 
 
 def _add_orbit(points: Tensor, vector: Tensor, matrices: Tensor, limit: int) -> Tensor:

@@ -237,6 +237,8 @@ def forecast(
         piece = gradient(task, maps, views(batch, NOMINAL, [], 512))[1]
         squares = squares + network.off(piece).square().sum(1) - _biased(network, law, piece).square()
     slope, noise = network.off(whole).norm(dim=1), (squares / count / task.batches).clamp(min=0).sqrt()
+    if not bool((slope > 0).all()):
+        raise ArithmeticError("the gradient of a run has no part outside of E: there is no drift to forecast")
     return (_biased(network, law, whole) / slope).double(), (noise / slope).double(), slope.double()
 
 

@@ -142,7 +142,9 @@ def population_pull(z: Tensor, teacher: Tensor, scale: float) -> Tensor:
     total = torch.zeros_like(a)
     for other, norms, sign in ((b, bb, 1.0), (a, aa, -1.0)):
         ab = c * a @ other.mT  # (runs, row, N, M)
-        share = (aa[..., :, None] * norms[..., None, :] - ab.square()).rsqrt() / other.shape[-2]
+        first, second = aa[..., :, None] - 1, norms[..., None, :] - 1
+        apart = (first * second - ab.square()).clamp_min(0)  # by Cauchy and Schwarz, which rounding may break
+        share = (1 + first + second + apart).rsqrt() / other.shape[-2]
         total = total + sign * (share @ other - a * ((share * ab).sum(-1) / aa)[..., None])
     return (total * (2 / math.pi * c)).transpose(1, 2).reshape(z.shape)
 

@@ -239,7 +239,7 @@ class _Field:
 
         def field(_: float, y: np.ndarray) -> np.ndarray:
             state = torch.from_numpy(y)
-            theta, g = state[:-1], self.gradient(state[:-1], math.exp(depth * float(state[-1])))
+            theta, g = state[:-1], self.gradient(state[:-1], _power(depth * float(state[-1])))
             u = g / g.norm()
             c = theta @ u
             return torch.cat([u - theta * c, c[None]]).numpy()
@@ -247,7 +247,7 @@ class _Field:
         def jacobian(_: float, y: np.ndarray) -> np.ndarray:
             state = torch.from_numpy(y)
             theta = state[:-1]
-            g, by_theta, by_log = self.derivative(theta, math.exp(depth * float(state[-1])))
+            g, by_theta, by_log = self.derivative(theta, _power(depth * float(state[-1])))
             u, dg = g / g.norm(), torch.cat([by_theta, by_log[:, None]], 1)
             du = (dg - torch.outer(u, u @ dg)) / g.norm()
             dc = theta @ du
@@ -262,7 +262,11 @@ class _Field:
 
         remaining.terminal = True  # type: ignore[attr-defined]
         start = torch.cat([theta, theta.new_tensor([log_norm])])
-        if not self.gradient(theta, math.exp(depth * log_norm)).norm() > 0:
+        if not abs(depth * log_norm) < 700:
+            raise ArithmeticError(
+                f"the start must have a norm whose power {depth} is a number, got exp({log_norm:.3g})"
+            )
+        if not self.gradient(theta, _power(depth * log_norm)).norm() > 0:
             raise ArithmeticError("the gradient vanishes at the start, which is a saddle; start from other parameters")
         y, _, reached = self._solve(field, jacobian, start, _LENGTH, remaining)
         if not reached:
@@ -329,3 +333,10 @@ class _Field:
         else:
             raise ArithmeticError(f"the integrator failed: {done.message}")
         return torch.from_numpy(np.ascontiguousarray(states.T)), torch.from_numpy(times), done.status == 1
+
+
+def _power(exponent: float) -> float:
+    """Return exp(exponent), the L-th power of the norm."""
+    if not exponent < 700:
+        raise ArithmeticError(f"the norm of the parameters leaves the range of double precision: exp({exponent:.3g})")
+    return math.exp(exponent)

@@ -67,7 +67,7 @@ def descend(
     ------
     TypeError, ValueError
         No weights, or marks that do not ascend.
-    RuntimeError
+    ArithmeticError
         Some run does not get there in ``patience`` times the number of steps aimed at.
     """
     check_float("drop", drop, minimum=1e-4, maximum=2.0)
@@ -99,7 +99,7 @@ def descend(
     if stuck == "nan":
         return seen.masked_fill(missing[axes], torch.nan)
     late, goal = int(missing.any(1).sum()), math.exp(-float(marks[-1]))
-    raise RuntimeError(f"{late} of {runs} runs did not reach loss {goal:.0e}; the classes may not be separable")
+    raise ArithmeticError(f"{late} of {runs} runs did not reach loss {goal:.0e}; the classes may not be separable")
 
 
 @torch.no_grad()

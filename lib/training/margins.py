@@ -19,7 +19,7 @@ from lib.checks import check_instance, check_signs, check_tensor
 from lib.symmetry.haar import NullSpace, constraints
 from lib.symmetry.representations import Representation
 
-_ZERO = 1e-10  # a convex combination of the points y_i x_i this short, relative to the longest, counts as zero
+_ZERO = 1e-10  # a convex combination of the directions y_i x_i/‖x_i‖ this short counts as zero
 _EXACT = 1e-9  # how far a constraint or a multiplier may be off before the active set is changed
 
 
@@ -34,7 +34,7 @@ class Separability:
     multipliers : Tensor or None
         Otherwise α ≥ 0 with Σ α_i = 1 and Σ α_i y_i x_i = 0.
     residual : float
-        The smallest y_i⟨x_i, v⟩, or ‖Σ α_i y_i x_i‖; both relative to the longest point.
+        The smallest y_i⟨x_i, v⟩/‖x_i‖, or ‖Σ α_i y_i x_i‖ / Σ α_i ‖x_i‖: the length of a point does not matter.
     """
 
     vector: Tensor | None
@@ -55,7 +55,7 @@ class NotSeparable(ValueError):
         super().__init__(
             f"features and labels must be separable by a hyperplane through the origin, and they are not separable: "
             f"{used} of {len(certificate.multipliers)} points have weights α ≥ 0, Σ α = 1, with "
-            f"‖Σ α y x‖ = {certificate.residual:.1e} of the longest point (see the attribute certificate)"
+            f"‖Σ α y x‖ = {certificate.residual:.1e} Σ α ‖x‖ (see the attribute certificate)"
         )
         self.certificate = certificate
 
@@ -101,8 +101,8 @@ class MaxMargin:
 def separability(features: Tensor, labels: Tensor) -> Separability:
     """Decide whether points can be separated by a hyperplane through the origin, and prove the answer.
 
-    With z_i = y_i x_i, nonnegative least squares on min ‖Σ α_i z_i‖² + (1 − Σ α_i)² over α ≥ 0 ends at zero exactly
-    when the points are not separable (Lawson, Hanson 1974, chapter 23); otherwise Σ α_i z_i separates.
+    With z_i = y_i x_i/‖x_i‖, nonnegative least squares on min ‖Σ α_i z_i‖² + (1 − Σ α_i)² over α ≥ 0 ends at zero
+    exactly when the points are not separable (Lawson, Hanson 1974, chapter 23); otherwise Σ α_i z_i separates.
 
     Parameters
     ----------
@@ -116,10 +116,10 @@ def separability(features: Tensor, labels: Tensor) -> Separability:
     TypeError, ValueError
         Features or labels of the wrong kind or shape, labels other than ±1, no points, entries near overflow.
     ArithmeticError
-        The margin is too small for this precision, between about 1e-8 and 1e-10 of the longest point; below that it
-        counts as zero.
+        The angles are too small for this precision, between about 1e-8 and 1e-10; below that they count as zero.
     """
-    return _at(_decide(_signed(features, labels))[0], features)
+    z = _signed(features, labels)
+    return _at(_decide(z, _lengths(z)), features)
 
 
 def max_margin(features: Tensor, labels: Tensor) -> MaxMargin:
@@ -150,10 +150,10 @@ def max_margin(features: Tensor, labels: Tensor) -> MaxMargin:
     (tensor([0.5000, 0.5000], dtype=torch.float64), tensor([1., 1.], dtype=torch.float64))
     """
     z = _signed(features, labels)
-    found, weights = _decide(z)
-    if not found.separable:
+    if not (found := _decide(z, lengths := _lengths(z))).separable:
         raise NotSeparable(_at(found, features))
-    return _at(_polish(z, weights > 0, np.zeros((0, z.shape[1]))), features)
+    active = _least_squares(z / lengths[:, None], lengths.min() / lengths) > 0
+    return _at(_polish(z, active, np.zeros((0, z.shape[1]))), features)
 
 
 def invariant_max_margin(features: Tensor, labels: Tensor, representation: Representation) -> MaxMargin:
@@ -187,15 +187,16 @@ def invariant_max_margin(features: Tensor, labels: Tensor, representation: Repre
     basis = NullSpace(representation.dual()).basis().numpy()
     if not len(basis):
         raise ValueError(f"representation must have an invariant classifier but zero, {representation.name} has none")
-    scale = float(np.linalg.norm(z, axis=1).max())
-    found, _ = _decide(z @ basis.T, scale)
-    if not found.separable:
+    if not (found := _decide(z @ basis.T, lengths := _lengths(z))).separable:
         raise NotSeparable(_at(found, features))
     fixed = constraints(representation.dual()).numpy()
     beta = cvxpy.Variable(z.shape[1])
-    conditions = [z @ beta / scale >= 1, fixed @ beta == 0]
+    conditions = [(z / lengths[:, None]) @ beta >= lengths.min() / lengths, fixed @ beta == 0]
     problem = cvxpy.Problem(cvxpy.Minimize(cvxpy.sum_squares(beta) / 2), conditions)
-    problem.solve(solver=cvxpy.CLARABEL)
+    try:
+        problem.solve(solver=cvxpy.CLARABEL)
+    except cvxpy.SolverError as error:
+        raise ArithmeticError(f"the margin problem was not solved: {error}") from None
     weights = conditions[0].dual_value
     return _at(_polish(z, weights > 1e-6 * weights.max(), fixed), features)
 
@@ -246,44 +247,60 @@ def _signed(features: Tensor, labels: Tensor) -> np.ndarray:
     return z
 
 
-def _decide(z: np.ndarray, scale: float | None = None) -> tuple[Separability, np.ndarray]:
-    """Return the certificate for the rows z_i, and the weights of nonnegative least squares."""
-    z = z / (float(np.linalg.norm(z, axis=1).max()) if scale is None else scale)
-    columns = np.vstack([z.T, np.ones(len(z))])
-    weights, _ = nnls(columns, np.eye(len(columns))[-1], maxiter=100 * max(columns.shape))
+def _lengths(z: np.ndarray) -> np.ndarray:
+    """Return the lengths of the rows, 1 for a row of zeros."""
+    unit = np.abs(z).max(1, keepdims=True)
+    lengths = unit[:, 0] * np.linalg.norm(z / np.where(unit > 0, unit, 1), axis=1)
+    return np.where(lengths > 0, lengths, 1)
+
+
+def _least_squares(z: np.ndarray, least: np.ndarray) -> np.ndarray:
+    """Return α ≥ 0 that minimises ‖Σ α_i z_i‖² + (1 − Σ α_i least_i)²."""
+    columns = np.vstack([z.T, least])
+    return nnls(columns, np.eye(len(columns))[-1], maxiter=100 * max(columns.shape))[0]
+
+
+def _decide(z: np.ndarray, lengths: np.ndarray) -> Separability:
+    """Return the certificate for rows z_i, each divided by a length."""
+    z = z / lengths[:, None]
+    weights = _least_squares(z, np.ones(len(z)))
     mean = weights @ z / weights.sum()
     length = float(np.linalg.norm(mean))
     if length <= _ZERO:
-        return Separability(None, torch.from_numpy(weights / weights.sum()), length), weights
+        shares = weights * (lengths.min() / lengths)
+        return Separability(None, torch.from_numpy(shares / shares.sum()), length)
     smallest = float((z @ mean).min()) / length
     if smallest <= 0:
         raise ArithmeticError(
             f"separability cannot be decided in this precision: a mean of the points has length {length:.1e} "
-            f"and the best vector a margin of {smallest:.1e}, relative to the longest point"
+            f"and the best vector a margin of {smallest:.1e}, relative to the points' lengths"
         )
-    return Separability(torch.from_numpy(mean / length), None, smallest), weights
+    return Separability(torch.from_numpy(mean / length), None, smallest)
 
 
 def _polish(z: np.ndarray, active: np.ndarray, fixed: np.ndarray) -> MaxMargin:
     """Return the shortest β with z_i·β = 1 on the active set and ``fixed @ β = 0``, correcting the set where needed."""
-    scale = float(np.linalg.norm(z, axis=1).max())
-    z = z / scale
+    lengths = _lengths(z)
+    scale = lengths.min()
+    least, z = scale / lengths, z / lengths[:, None]
     for _ in range(10 * sum(z.shape)):
         rows = np.vstack([z[active], fixed])
-        beta = np.linalg.lstsq(rows, np.r_[np.ones(active.sum()), np.zeros(len(fixed))], rcond=1e-12)[0]
+        beta = np.linalg.lstsq(rows, np.r_[least[active], np.zeros(len(fixed))], rcond=1e-12)[0]
         alpha = np.zeros(len(z))
         shares = np.linalg.lstsq(rows.T, beta, rcond=1e-12)[0]
         alpha[active] = shares[: active.sum()]
         margins = z @ beta
         if alpha.min() < -_EXACT * alpha.max():
             active = active & (np.arange(len(z)) != alpha.argmin())
-        elif margins.min() < 1 - _EXACT:
-            active = active | (np.arange(len(z)) == margins.argmin())
+        elif (margins - least).min() < -_EXACT:
+            active = active | (np.arange(len(z)) == (margins - least).argmin())
         else:
             break
     else:
         raise ArithmeticError("no active set meets the optimality conditions of the largest margin")
     slack = float(np.abs(alpha @ z + shares[active.sum() :] @ fixed - beta).max() / np.abs(beta).max())
-    residual = max(slack, 1 - float(margins.min()), float(np.abs(fixed @ beta).max(initial=0.0)))
-    alpha = np.maximum(alpha, 0.0) / scale**2
-    return MaxMargin(torch.from_numpy(beta / scale), torch.from_numpy(alpha), torch.from_numpy(margins), residual)
+    residual = max(slack, float((least - margins).max()), float(np.abs(fixed @ beta).max(initial=0.0)))
+    alpha = np.maximum(alpha, 0.0) / scale / lengths
+    return MaxMargin(
+        torch.from_numpy(beta / scale), torch.from_numpy(alpha), torch.from_numpy(margins / least), residual
+    )

@@ -154,7 +154,8 @@ class LayerSpace:
 
     def reduced_norm(self, coordinates: Tensor) -> Tensor:
         """Return ‖A‖ per run from the reduced coordinates of A ∈ E."""
-        return (coordinates.square() * self.mean.sizes.to(coordinates)).flatten(1).sum(1).sqrt()
+        square = (coordinates.square() * self.mean.sizes.to(coordinates)).flatten(1).sum(1)
+        return torch.where(square > 0, torch.where(square > 0, square, 1).sqrt(), 0)  # slope 0 at 0
 
     def apply(self, maps: Tensor, x: Tensor) -> Tensor:
         """Return A x for features x of shape ``(runs or 1, samples, channels, dim V)``."""

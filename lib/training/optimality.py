@@ -24,8 +24,8 @@ import torch
 from scipy.optimize import nnls
 from torch import Tensor
 
-from lib.checks import check_callable, check_float, check_instance, check_int, check_signs, check_tensor
-from lib.symmetry.fourier import GroupFourier, spectrum
+from lib.checks import check_callable, check_float, check_instance, check_int, check_signs, check_tensor, unit_of
+from lib.symmetry.fourier import GroupFourier, spectrum, weighted_norm
 from lib.symmetry.groups import FiniteGroup
 
 
@@ -97,7 +97,7 @@ class Norm:
     def __call__(self, v: Tensor) -> Tensor:
         """Return the norm, shapes ``(..., length) -> (...)``."""
         values, d = spectrum(self._blocks(v))
-        return (d**self.weight * values**self.p).sum(-1) ** (1 / self.p)
+        return weighted_norm(values, d**self.weight, self.p)
 
     def dual(self, v: Tensor) -> Tensor:
         """Return sup ⟨v, β⟩ over ‖β‖ ≤ 1, shapes ``(..., length) -> (...)``; for p ≥ 1.
@@ -116,7 +116,7 @@ class Norm:
         if self.p == 1:
             return values.amax(-1) / self.basis.order
         q = self.p / (self.p - 1)
-        return (d * values**q).sum(-1) ** (1 / q) / self.basis.order
+        return weighted_norm(values, d, q) / self.basis.order
 
     def target(self, beta: Tensor) -> Tensor:
         """Return all d_ρ^{a−1}(β̂β̂^*)^{p/2} and d_ρ^{a−1}(β̂^*β̂)^{p/2} as one real vector, in the metric of the basis."""
@@ -172,7 +172,7 @@ def form_p(norm: Norm, beta: Tensor, features: Tensor, labels: Tensor, multiplie
     TypeError, ValueError
         An argument of another shape or kind, labels other than ±1, a negative multiplier, or none that is positive.
     """
-    points = _points(norm, beta, features, labels)
+    points, beta = _points(norm, beta, features, labels)
     return _sine(norm.image(_multipliers(multipliers, points) @ points, beta), norm.target(beta))
 
 
@@ -193,7 +193,7 @@ def form_a(norm: Norm, beta: Tensor, features: Tensor, labels: Tensor, tolerance
     multipliers : Tensor
         α, shape ``(n,)``.
     """
-    points = _points(norm, beta, features, labels)
+    points, beta = _points(norm, beta, features, labels)
     margins = points @ beta
     if not margins.min() > 0:
         raise ValueError(f"beta must separate the points, its smallest margin is {float(margins.min()):.3g}")
@@ -204,7 +204,7 @@ def form_a(norm: Norm, beta: Tensor, features: Tensor, labels: Tensor, tolerance
     rows = reduced.cpu().numpy()
     found, distance = nnls(rows[:, :-1], rows[:, -1], maxiter=100 * rows.shape[1])
     multipliers = torch.zeros(len(points), dtype=torch.float64, device=points.device)
-    multipliers[support] = torch.from_numpy(found).to(multipliers)
+    multipliers[support] = torch.from_numpy(found).to(multipliers) / unit_of(features.double())
     return distance / float(target.norm()), multipliers
 
 
@@ -219,7 +219,7 @@ def duality_gap(norm: Norm, beta: Tensor, features: Tensor, labels: Tensor, mult
     norm, beta, features, labels, multipliers
         As for :func:`form_p`; the exponent must be at least 1.
     """
-    points = _points(norm, beta, features, labels)
+    points, beta = _points(norm, beta, features, labels)
     alpha = _multipliers(multipliers, points)
     return 1 - float(alpha.sum() * (points @ beta).min() / (norm.dual(alpha @ points) * norm(beta)))
 
@@ -231,21 +231,23 @@ def separation(norm: Norm, other: Norm, beta: Tensor) -> float:
     singular values are equal, say, for two groups where β is constant. In one basis it is the sine of the angle between
     the right sides of the two conditions.
     """
+    beta = beta / unit_of(beta)
     if norm.basis is other.basis:
         return _sine(norm.target(beta), other.target(beta))
     return _sine(other.image(norm.slope(beta), beta), other.target(beta))
 
 
-def _points(norm: Norm, beta: Tensor, features: Tensor, labels: Tensor) -> Tensor:
-    """Check the arguments and return the points y_i x_i."""
+def _points(norm: Norm, beta: Tensor, features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Check the arguments and return the points y_i x_i and β, both of size one: what is asked of them has no scale."""
     length = check_instance("norm", norm, Norm).basis.length
-    if check_tensor("beta", beta, (length,), inexact=True, real=True).ndim != 1 or not beta.norm() > 0:
+    if check_tensor("beta", beta, (length,), inexact=True, real=True).ndim != 1 or not bool(beta.any()):
         raise ValueError(f"beta must be a nonzero vector of length {length}, got shape {tuple(beta.shape)}")
     if check_tensor("features", features, (None, length), inexact=True, real=True).ndim != 2 or not len(features):
         raise ValueError(f"features must have shape (n, {length}) with n ≥ 1, got {tuple(features.shape)}")
     if features.dtype != beta.dtype:
         raise TypeError(f"features must be of the dtype {beta.dtype} of beta, got {features.dtype}")
-    return features * check_signs("labels", labels, len(features)).to(features)[:, None]
+    points = features * check_signs("labels", labels, len(features)).to(features)[:, None]
+    return points / unit_of(points), beta / unit_of(beta)
 
 
 def _multipliers(multipliers: Tensor, points: Tensor) -> Tensor:
@@ -253,7 +255,7 @@ def _multipliers(multipliers: Tensor, points: Tensor) -> Tensor:
     alpha = check_tensor("multipliers", multipliers, (len(points),), real=True).to(points)
     if bool((alpha < 0).any()) or not bool((alpha > 0).any()):
         raise ValueError("multipliers must be nonnegative and not all zero")
-    return alpha
+    return alpha / alpha.max()
 
 
 def _flat(blocks: Sequence[Tensor]) -> Tensor:
@@ -264,5 +266,6 @@ def _flat(blocks: Sequence[Tensor]) -> Tensor:
 
 def _sine(a: Tensor, b: Tensor) -> float:
     """Return the sine of the angle between two vectors; 1 if the angle is obtuse."""
+    a, b = a / unit_of(a), b / unit_of(b)
     a, b = a / a.norm(), b / b.norm()
     return float((b - a * (a @ b)).norm()) if a @ b > 0 else 1.0

@@ -39,10 +39,11 @@ def block_graphs(
         raise ValueError(f"nodes must be even for two equal blocks, got {nodes}")
     within, across = check_float("within", within, 0.0, 1.0), check_float("across", across, 0.0, 1.0)
     generator = seeded(seed)
-    block = torch.rand(count, nodes, generator=generator).argsort(-1) < nodes // 2
+    block = torch.rand(count, nodes, generator=generator, device="cpu").argsort(-1) < nodes // 2
     same = block[:, :, None] == block[:, None, :]
     threshold = torch.where(same, within, across)
-    upper = torch.triu(torch.rand(count, nodes, nodes, generator=generator, dtype=torch.float64) < threshold, 1)
+    draw = torch.rand(count, nodes, nodes, generator=generator, dtype=torch.float64, device="cpu")
+    upper = torch.triu(draw < threshold, 1)
     adjacency = upper | upper.mT
     return adjacency.to(torch.float64).reshape(count, 1, -1), connected(adjacency).long()
 
@@ -109,11 +110,11 @@ def simple_shapes(count: int, size: int = 14, seed: int = 0) -> tuple[Tensor, Te
     check_int("count", count)
     check_int("size", size, minimum=2)
     generator = seeded(seed)
-    draw = torch.rand(count, 4, generator=generator, dtype=torch.float64)
+    draw = torch.rand(count, 4, generator=generator, dtype=torch.float64, device="cpu")
     pentagon, radius, centre = draw[:, 0] < 0.5, 0.7 + 0.1 * draw[:, 1], draw[:, 2:] - 0.5
-    coverage = torch.zeros(count, size, size, dtype=torch.float64)
+    coverage = draw.new_zeros(count, size, size)
     for corners, chosen in ((3, ~pentagon), (5, pentagon)):
-        angle = 2 * math.pi * torch.arange(corners, dtype=torch.float64) / corners
+        angle = 2 * math.pi * torch.arange(corners, dtype=torch.float64, device="cpu") / corners
         unit = torch.stack([angle.cos(), angle.sin()], -1)
         coverage[chosen] = polygon_coverage(radius[chosen, None, None] * unit + centre[chosen, None], size)
     mask = (coverage > 0.5).flatten(1)

@@ -20,7 +20,7 @@ from scipy.sparse import coo_array
 from scipy.special import xlogy
 from torch import Tensor
 
-from lib.checks import check_choice, check_instance
+from lib.checks import check_choice, check_instance, unit_of
 from lib.transport.divergences import KINDS, PIVOTS, check_regularised, invariant_program, transport
 from lib.transport.finite_spaces import FiniteSpace
 
@@ -108,8 +108,8 @@ def wasserstein_potential(space: FiniteSpace, q: Tensor, p: Tensor) -> Tensor:
     a, b = _check_laws(space, q, p)
     if q.ndim != 1:
         raise ValueError(f"q and p must be one law each, shape ({space.size},), got {tuple(q.shape)}")
-    cost = space.distances.cpu().numpy()
-    unit = min(1.0, 2.0 ** np.frexp(cost.max())[1])  # for small costs, as in transport
+    cost = space.distances.double().cpu().numpy()
+    unit = float(unit_of(space.distances))  # as in transport
     multipliers = ot.emd(a[0], b[0], cost / unit, numItermax=PIVOTS, log=True)[1]["v"]
     gamma = unit * (cost / unit - multipliers)[:, b[0] > 0].min(1)
     return torch.from_numpy(gamma - gamma.mean()).to(q)
@@ -258,9 +258,14 @@ def _orbit_sums(space: FiniteSpace) -> Tensor:
 
 def _solve(problem: cvxpy.Problem) -> None:
     """Solve to ``_ACCURACY``, or at least to ``_SUFFICIENT``, of which the solver would warn."""
+    import cvxpy
+
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Solution may be inaccurate", UserWarning)
-        problem.solve(solver="CLARABEL", **_ACCURACY, **_SUFFICIENT)
+        try:
+            problem.solve(solver="CLARABEL", **_ACCURACY, **_SUFFICIENT)
+        except cvxpy.SolverError as error:
+            raise ArithmeticError(f"the convex program was not solved: {error}") from None
     if problem.status not in ("optimal", "optimal_inaccurate"):
         raise ArithmeticError(f"the convex program was not solved: {problem.status}")
 
@@ -279,4 +284,4 @@ def _check_laws(space: FiniteSpace, q: Tensor, p: Tensor) -> tuple[np.ndarray, n
     if check_instance("space", space, FiniteSpace).check_law("q", q).shape != space.check_law("p", p).shape:
         raise ValueError(f"q and p must have one shape, got {tuple(q.shape)} and {tuple(p.shape)}")
     first, second = (law.detach().cpu().double().reshape(-1, space.size).numpy() for law in (q, p))
-    return first, second
+    return first / first.sum(-1, keepdims=True), second / second.sum(-1, keepdims=True)

@@ -110,7 +110,7 @@ def orbit_closure(representation: Representation, starts: Tensor, metric: Tensor
     representation
         How the group acts on R^dim; it need not be orthogonal.
     starts
-        Points, shape ``(m, dim)``. Images that coincide count once.
+        Points, shape ``(m, dim)``. Images that coincide, up to rounding, count once.
     metric
         The matrix M, shape ``(dim, dim)``, invertible; ``None`` for the Euclidean distance.
 
@@ -140,7 +140,7 @@ def orbit_closure(representation: Representation, starts: Tensor, metric: Tensor
 def _check_metric(distances: Tensor, size: int) -> None:
     """Raise unless distances are positive off the diagonal, symmetric, and obey the triangle inequality."""
     check_tensor("distances", distances, (size, size), inexact=True, real=True)
-    slack = _tolerance(distances) * float(distances.abs().max())
+    slack = max(1e-9, 32 * torch.finfo(distances.dtype).eps) * float(distances.abs().max())
     off = ~torch.eye(size, dtype=torch.bool, device=distances.device)
     detour = (distances[:, :, None] + distances[None]).amin(1)
     fits = distances.ndim == 2 and bool((distances[off] > 0).all()) and float(distances.diagonal().abs().max()) <= slack
@@ -150,12 +150,7 @@ def _check_metric(distances: Tensor, size: int) -> None:
 
 def _nearest(x: Tensor, points: Tensor) -> Tensor:
     """Return for every x the first of the points that coincides with it."""
-    close = euclidean(x, points) <= _tolerance(points) * (1 + float(points.abs().max()))
+    close = euclidean(x, points) <= 256 * torch.finfo(points.dtype).eps * float(points.abs().max())
     if not bool(close.any(-1).all()):
         raise ArithmeticError("the images of a point are not among the points: they are too ill-conditioned")
     return close.int().argmax(-1)
-
-
-def _tolerance(x: Tensor) -> float:
-    """Return when two points count as one, relative to the largest coordinate."""
-    return max(1e-9, 32 * torch.finfo(x.dtype).eps)

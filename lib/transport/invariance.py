@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from lib.checks import check_instance, check_int, check_tensor
+from lib.checks import check_instance, check_int, check_tensor, unit_of
 from lib.symmetry.representations import Representation
 from lib.transport.quotient import linear
 from lib.transport.two_sample import TwoSampleResult
@@ -63,7 +63,7 @@ def orbit_test(
         raise ValueError(f"points must be at least two, got {n}")
     if (entries := group.order * x[..., 0].numel() * n) > _ENTRIES:
         raise ValueError(f"points are too many: {entries} values of the kernel, allowed are {_ENTRIES}")
-    kernel = _moved_kernel(x, action.images)
+    kernel = _moved_kernel(x.detach().double(), action.images)
     table = group.cayley_table()[group.index(group.inverse(group.elements()))].to(x.device)
     batch = kernel.shape[1:-2]
 
@@ -77,13 +77,31 @@ def orbit_test(
     for _ in range(draws):
         moves = torch.randint(group.order, (*batch, n), generator=generator, device=generator.device).to(x.device)
         above += value(moves) >= start * (1 - 1e-12)
-    return TwoSampleResult((start - mean).double(), (1 + above.double()) / (1 + draws))
+    return TwoSampleResult(start - mean, (1 + above.double()) / (1 + draws))
 
 
 def _moved_kernel(x: Tensor, images: Callable[[Tensor], Tensor]) -> Tensor:
     """Return ``k(x_i, g x_j)`` for every g, shape ``(|G|, ..., n, n)``; moving points leaves the widths as they are."""
-    distance = torch.cdist(x, images(x))
+    x = x / unit_of(x, (-2, -1))
+    x = x - images(x).mean((0, -2))[..., None, :]  # the mean of all images, which no move changes
+    distance = _distances(x, images(x))
     i, j = torch.triu_indices(x.shape[-2], x.shape[-2], 1, device=x.device)
     apart = distance[..., i, j].movedim(0, -1).flatten(-2)  # of x_i and all images of x_j: (..., pairs · |G|)
     median = apart.median(-1).values.clamp_min(torch.finfo(x.dtype).tiny)[..., None, None]
     return sum(torch.exp(-((distance / (s * median)) ** 2) / 2) for s in SCALES) / len(SCALES)
+
+
+def _distances(x: Tensor, y: Tensor) -> Tensor:
+    """Return distances of x ``(..., n, dim)`` and y ``(|G|, ..., n, dim)``: fast, and exact for close points too.
+
+    Products of matrices leave a few digits of pairs that are much closer to each other than to the origin; those are
+    computed anew from their differences.
+    """
+    square = x.square().sum(-1)[..., :, None] + y.square().sum(-1)[..., None, :]
+    distance = (square - 2 * x @ y.mT).clamp_min(0)
+    *batch, i, j = near = (distance < 1e-6 * square).nonzero(as_tuple=True)
+    for part in torch.arange(len(i), device=x.device).split(max(1, _ENTRIES // 64 // x.shape[-1])):
+        some = [index[part] for index in batch]
+        gap = x[(*some[1:], i[part])] - y[(*some, j[part])]
+        distance[tuple(index[part] for index in near)] = gap.square().sum(-1)
+    return distance.sqrt_()

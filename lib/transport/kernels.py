@@ -147,6 +147,8 @@ class KernelReach:
     @property
     def ratio(self) -> float:
         """Root-mean-square MMD with the group over that without, equal laws: ``sqrt((C² − mean)/(1 − mean))``."""
+        if self.mean >= 1:
+            raise ValueError("the points must differ: the kernel of every two is 1, and nothing is left to compare")
         return math.sqrt(max(self.constant**2 - self.mean, 0.0) / (1 - self.mean))
 
     @property

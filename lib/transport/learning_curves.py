@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from scipy.stats import norm, ttest_rel
+from scipy.stats import norm
 from scipy.stats import t as student
 from torch import Tensor
 
-from lib.checks import check_callable, check_float, check_instance, check_int, check_tensor, seeded
+from lib.checks import check_callable, check_float, check_instance, check_int, check_tensor, seeded, unit_of
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,11 @@ def paired_interval(a: Tensor, b: Tensor) -> Interval:
     (0.467, 0.323, 0.61)
     """
     _check_pair(a, b)
-    low, high = ttest_rel(*(t.detach().cpu().double().numpy() for t in (a, b))).confidence_interval(0.95)
-    return Interval(float((a.double() - b.double()).mean()), float(low), float(high))
+    gap = a.detach().double() - b.detach().double()
+    unit = unit_of(gap)  # squares of differences may leave the range
+    mean, reach = (float(unit * t) for t in ((gap / unit).mean(), (gap / unit).std() * math.sqrt(1 / len(gap))))
+    reach *= float(student.ppf(0.975, len(gap) - 1))
+    return Interval(mean, mean - reach, mean + reach)
 
 
 def median_gap(a: Tensor, b: Tensor, resamples: int = 4000) -> Interval:

@@ -7,13 +7,13 @@ Clouds are tensors of shape ``(..., n, d)`` with equal masses 1/n. Exact values 
 from __future__ import annotations
 
 import numpy as np
-import ot
 import torch
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 from torch import Tensor
 
-from lib.checks import check_tensor
+from lib.checks import check_tensor, unit_of
+from lib.transport.divergences import transport
 
 
 def squared_w2(a: Tensor, b: Tensor) -> Tensor:
@@ -34,8 +34,11 @@ def squared_w2(a: Tensor, b: Tensor) -> Tensor:
     TypeError, ValueError
         No tensors, an empty cloud, other dimensions, batch axes that do not fit.
     """
-    pairs, shape = _pairs(a, b)
-    return torch.tensor([_exact(x, y) for x, y in pairs], dtype=torch.float64, device=a.device).reshape(shape)
+    a, b, unit = _scaled(a, b)
+    values = unit**2 * _squared_w2(a, b)
+    if not bool(values.isfinite().all()):
+        raise ValueError("a and b must be clouds whose squared distances are finite, got points that are too far apart")
+    return values
 
 
 def rmd2(a: Tensor, b: Tensor) -> Tensor:
@@ -43,7 +46,8 @@ def rmd2(a: Tensor, b: Tensor) -> Tensor:
 
     Arguments and result as for :func:`squared_w2`.
     """
-    return _relative(squared_w2(a, b), a, b)
+    a, b, _ = _scaled(a, b)
+    return _relative(_squared_w2(a, b), a, b)
 
 
 def projection_rmd2(particles: Tensor, projector: Tensor) -> Tensor:
@@ -61,6 +65,7 @@ def projection_rmd2(particles: Tensor, projector: Tensor) -> Tensor:
     defect = max(float((p - p.mT).abs().max()), float((p @ p - p).abs().max()))
     if not defect <= max(1e-9, 32 * torch.finfo(p.dtype).eps):
         raise ValueError(f"projector must be an orthogonal projection, it misses P = Pᵀ = P² by {defect:.1e}")
+    particles = particles / unit_of(particles, (-2, -1))
     image = particles @ p.to(particles).mT
     gap = (particles - image).square().sum(-1).mean(-1)
     return _relative(gap.double(), particles, image)
@@ -68,18 +73,16 @@ def projection_rmd2(particles: Tensor, projector: Tensor) -> Tensor:
 
 def _exact(x: np.ndarray, y: np.ndarray) -> float:
     cost = cdist(x, y, "sqeuclidean")
-    if not np.isfinite(cost).all():
-        raise ValueError("a and b must be clouds whose squared distances are finite, got points that are too far apart")
     if len(x) == len(y):
         rows, columns = linear_sum_assignment(cost)
         return float(cost[rows, columns].mean())
-    return float(ot.emd2(ot.unif(len(x)), ot.unif(len(y)), cost, numItermax=100_000_000))
+    return transport(torch.from_numpy(cost), *(np.full(len(t), 1 / len(t)) for t in (x, y)))
 
 
 def _relative(w: Tensor, a: Tensor, b: Tensor) -> Tensor:
     sizes = [t.double().square().sum(-1).mean(-1) for t in (a, b)]
     scale = 2 * sizes[0] + 2 * sizes[1]
-    return torch.where(scale > 0, w / scale.clamp(min=1e-300), 0.0)
+    return torch.where(scale > 0, w / torch.where(scale > 0, scale, 1), 0.0)
 
 
 def _cloud(name: str, points: Tensor) -> int:
@@ -90,8 +93,15 @@ def _cloud(name: str, points: Tensor) -> int:
     return points.shape[-1]
 
 
-def _pairs(a: Tensor, b: Tensor) -> tuple[list[tuple[np.ndarray, np.ndarray]], torch.Size]:
-    """Return the pairs of clouds as float64 arrays, and the batch shape."""
+def _squared_w2(a: Tensor, b: Tensor) -> Tensor:
+    """Return W2² of clouds with the same batch axes."""
+    x, y = (t.detach().cpu().double().reshape(-1, *t.shape[-2:]).numpy() for t in (a, b))
+    values = [_exact(one, other) for one, other in zip(x, y, strict=True)]
+    return torch.tensor(values, dtype=torch.float64, device=a.device).reshape(a.shape[:-2])
+
+
+def _scaled(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return pairs of clouds, expanded to common batch axes and each divided by its unit, and the units."""
     if _cloud("a", a) != _cloud("b", b):
         raise ValueError(f"a and b must be points of one dimension, got {a.shape[-1]} and {b.shape[-1]}")
     try:
@@ -99,5 +109,7 @@ def _pairs(a: Tensor, b: Tensor) -> tuple[list[tuple[np.ndarray, np.ndarray]], t
     except RuntimeError:
         got = f"{tuple(a.shape)} and {tuple(b.shape)}"
         raise ValueError(f"a and b must have batch axes that broadcast, got shapes {got}") from None
-    x, y = (t.detach().cpu().double().expand(*shape, -1, -1).reshape(-1, *t.shape[-2:]).numpy() for t in (a, b))
-    return list(zip(x, y, strict=True)), shape
+    a, b = (t.double().expand(*shape, -1, -1) for t in (a, b))
+    unit = torch.maximum(*(unit_of(t, (-2, -1)) * t.any(-1, True).any(-2, True) for t in (a, b)))
+    unit = torch.where(unit > 0, unit, 1)
+    return a / unit, b / unit, unit[..., 0, 0]

@@ -67,6 +67,7 @@ class Isometries:
 
     def plain_distance(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the distances of the points themselves, shape ``(..., n, m)``."""
+        check_pair(x, y)
         return _torus_distance(x, y, 1.0) if self.periodic else euclidean(x, y)
 
     def check_points(self, name: str, x: Any) -> Tensor:
@@ -159,8 +160,7 @@ def lattice(k: int, dim: int) -> Isometries:
         shifts = torch.cartesian_prod(*[step] * dim).reshape(k**dim, *[1] * (x.ndim - 1), dim)
         return torch.remainder(x + shifts, 1.0)
 
-    name = f"translations by 1/{k} of the torus T^{dim}"
-    circle = 1 / k if dim == 1 else None
+    name, circle = f"translations by 1/{k} of the torus T^{dim}", 1 / k if dim == 1 else None
     return Isometries(name, k**dim, dim, dim, True, lambda x, y: _torus_distance(x, y, 1 / k), images, None, circle)
 
 
@@ -182,7 +182,7 @@ def turns(order: int) -> Isometries:
         delta = theta[..., :, None] - phi[..., None, :]
         delta = delta - step * torch.round(delta / step)
         r, rho = r[..., :, None], rho[..., None, :]
-        return torch.sqrt((r - rho) ** 2 + 4 * r * rho * torch.sin(delta / 2) ** 2)
+        return _root((r - rho) ** 2 + 4 * r * rho * torch.sin(delta / 2) ** 2)
 
     def images(x: Tensor) -> Tensor:
         angle = step * torch.arange(order, dtype=x.dtype, device=x.device)
@@ -193,10 +193,10 @@ def turns(order: int) -> Isometries:
 
 
 def polar(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return radius and angle of points of the plane, shape ``(..., 2)``."""
+    """Return radius and angle of points of the plane, shape ``(..., 2)``; both have slope zero at the origin."""
     if not check_instance("x", x, Tensor).is_floating_point() or x.shape[-1:] != (2,):
         raise ValueError(f"x must hold real points of the plane, shape (..., 2), got {x.dtype} of {tuple(x.shape)}")
-    return torch.hypot(x[..., 0], x[..., 1]), torch.atan2(x[..., 1], x[..., 0])
+    return _hypot(x[..., 0], x[..., 1]), torch.atan2(x[..., 1], torch.where(x.any(-1), x[..., 0], 1))
 
 
 def linear(representation: Representation) -> Isometries:
@@ -282,7 +282,7 @@ def phase(count: int) -> Isometries:
 
     def distance(x: Tensor, y: Tensor) -> Tensor:
         (u, v), (a, b) = ((p[..., :count], p[..., count:]) for p in (x, y))
-        inner = torch.hypot(u @ a.mT + v @ b.mT, v @ a.mT - u @ b.mT)
+        inner = _hypot(u @ a.mT + v @ b.mT, v @ a.mT - u @ b.mT)
         r, rho = torch.linalg.vector_norm(x, dim=-1)[..., :, None], torch.linalg.vector_norm(y, dim=-1)[..., None, :]
         size = (r * rho + inner).clamp_min(torch.finfo(x.dtype).tiny).sqrt()  # zero only where the minors are
         square, sign = (r - rho) ** 2, x.new_tensor([1.0, -1.0])
@@ -290,7 +290,7 @@ def phase(count: int) -> Isometries:
             s, t = u[..., [i, j]], v[..., [i, j]]
             c, d = ((sign * p[..., [j, i]]).mT for p in (a, b))
             square = square + 2 * (((s @ c - t @ d) / size) ** 2 + ((s @ d + t @ c) / size) ** 2)
-        return square.sqrt()
+        return _root(square)
 
     return Isometries(f"U(1) on C^{count}", math.inf, 2 * count, 2 * count - 1, False, distance)
 
@@ -298,16 +298,19 @@ def phase(count: int) -> Isometries:
 def pairs_in_space() -> Isometries:
     """Return SO(3) acting on pairs of points of R^3 (rows of six numbers), with a quotient of dimension three.
 
-    A rotation brings the pair into the plane, by a QR decomposition, with the second point counter-clockwise of the
-    first; what is left is the angle between two such pairs in the plane, seen as vectors of C^2: :func:`phase`. That is
-    the orthogonal Procrustes problem, and unlike its value ``tr G + tr H − 2 ‖XYᵀ‖_*`` exact also for close points.
+    A rotation brings the first point p onto an axis and the second, q, into the plane, to ``(p·q, |p × q|)/|p|``; what
+    is left is the angle between two such pairs, seen as vectors of C^2: :func:`phase`. That is the orthogonal
+    Procrustes problem, and unlike its value ``tr G + tr H − 2 ‖XYᵀ‖_*`` exact also for close points.
     """
     in_plane = phase(2).distance
 
     def flat(p: Tensor) -> Tensor:
-        r = torch.linalg.qr(p.unflatten(-1, (2, 3)).mT, mode="r").R
-        a, b, c = r[..., 0, 0], r[..., 0, 1], r[..., 1, 1]
-        return torch.stack([a, b, torch.zeros_like(a), torch.copysign(c, a)], -1)
+        first, second = p[..., :3], p[..., 3:]
+        a, size = (t.norm(dim=-1) for t in (first, second))
+        axis = first / torch.where(a > 0, a, 1)[..., None]
+        b = torch.where(a > 0, (axis * second).sum(-1), size)
+        c = torch.linalg.vector_norm(torch.linalg.cross(axis, second), dim=-1)
+        return torch.stack([a, b, torch.zeros_like(a), c], -1)
 
     return Isometries("SO(3) on pairs of points", math.inf, 6, 3, False, lambda x, y: in_plane(flat(x), flat(y)))
 
@@ -317,10 +320,9 @@ def moduli(count: int) -> Isometries:
     check_int("count", count)
 
     def chart(x: Tensor) -> Tensor:
-        return torch.hypot(x[..., :count], x[..., count:])
+        return _hypot(x[..., :count], x[..., count:])
 
-    line = (lambda x: chart(x)[..., 0]) if count == 1 else None
-    name = f"T^{count} on C^{count}"
+    name, line = f"T^{count} on C^{count}", (lambda x: chart(x)[..., 0]) if count == 1 else None
     return Isometries(name, math.inf, 2 * count, count, False, lambda x, y: euclidean(chart(x), chart(y)), None, line)
 
 
@@ -329,11 +331,20 @@ def euclidean(x: Tensor, y: Tensor) -> Tensor:
     return torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist")
 
 
+def _root(x: Tensor) -> Tensor:  # with slope zero at zero, where distances have none
+    return torch.where(x > 0, torch.where(x > 0, x, 1).sqrt(), 0)
+
+
+def _hypot(a: Tensor, b: Tensor) -> Tensor:  # with slope zero at the origin
+    away = (a != 0) | (b != 0)
+    return torch.where(away, torch.hypot(torch.where(away, a, 1), b), 0)
+
+
 def _torus_distance(x: Tensor, y: Tensor, period: float) -> Tensor:
     """Return pairwise distances modulo a period; points are reduced first, so that no difference has to be."""
     x, y = torch.remainder(x, period), torch.remainder(y, period)
     square = torch.zeros((), dtype=x.dtype, device=x.device)
     for axis in range(x.shape[-1]):
         step = (x[..., :, None, axis] - y[..., None, :, axis]).abs()
-        square = torch.minimum(step, period - step).square_().add_(square)
-    return square.sqrt_()
+        square = torch.minimum(step, period - step).square() + square
+    return _root(square)

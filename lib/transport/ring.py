@@ -26,7 +26,7 @@ def ring(replicates: int, n: int, generator: torch.Generator, shift: float = 0.0
         Shape ``(replicates, n, 2)``, float64.
     """
     check_float("shift", shift, minimum=-INNER)
-    u, v = torch.rand(2, replicates, n, dtype=torch.float64, generator=generator)
+    u, v = torch.rand(2, replicates, n, dtype=torch.float64, generator=generator, device=generator.device)
     r, theta = INNER + shift + (OUTER - INNER) * u, 2 * math.pi * v
     return torch.stack([r * theta.cos(), r * theta.sin()], -1)
 

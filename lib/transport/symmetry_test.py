@@ -7,7 +7,6 @@ Oquab (2017, "Revisiting classifier two-sample tests") and Lawrence et al. (2025
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +19,7 @@ from lib.checks import check_choice, check_float, check_int
 from lib.device import default_device
 
 LEAST = 60  # samples
+BLIND = 0.01  # share of the squared distance between samples that moves; with less the classifier sees nothing
 Move = Callable[[np.ndarray], np.ndarray]
 
 
@@ -33,11 +33,26 @@ class Score:
         Right guesses, and all: binomial, whatever the classifier.
     ceiling : float
         ½ + ½(1 − 1/|G|), the accuracy that no classifier exceeds.
+    copies : int
+        Samples that were left out since they equal another one: a copy on the other side gives the coin away.
+    moved : float
+        Mean squared distance of a sample and its moved image, relative to that of two samples.
     """
 
     right: int
     of: int
     ceiling: float
+    copies: int = 0
+    moved: float = 1.0
+
+    @property
+    def blind(self) -> bool:
+        """Whether what moves carries next to none of the distance: then that nothing was found means nothing.
+
+        Columns that stay, in large units, hide those that move. Standardise the columns, alike where one is moved to
+        the other, and test again.
+        """
+        return self.moved < BLIND
 
     @property
     def accuracy(self) -> float:
@@ -73,7 +88,8 @@ def symmetry_test(
     moves
         The elements of the group, as functions of such arrays; the identity is one of them.
     labels
-        What belongs to a sample and does not move, shape ``(n,)``: then pairs are tested.
+        Classes that belong to the samples and do not move, shape ``(n,)``, at most one for ten samples: then pairs
+        are tested. Numbers are no classes: what is measured and stays belongs into columns of ``x``.
     seed
         Of the order, the coins and the moves.
     largest
@@ -84,7 +100,8 @@ def symmetry_test(
     Raises
     ------
     ValueError
-        Too few samples, some that are not finite, moves that do not act on them or form no group, labels of one class.
+        Too few different samples, some that are not finite, moves that do not act on them or form no group, labels that
+        are numbers, of one class or of too many.
 
     Examples
     --------
@@ -100,15 +117,24 @@ def symmetry_test(
     _check_group(x[:20], moves)
     given = np.zeros((len(x), 0)) if labels is None else _columns(labels, x)
     rng = np.random.default_rng(check_int("seed", seed, minimum=0))
+    single = sorted({row.tobytes(): place for place, row in reversed(list(enumerate(x + 0.0)))}.values())
+    if (copies := len(x) - len(single)) and len(single) < LEAST:
+        raise ValueError(f"x must hold at least {LEAST} different samples, got {len(single)} and {copies} copies")
+    x, given = x[single], given[single]
     order = rng.permutation(len(x))
     x, given = x[order], given[order]
     coin, which = rng.integers([[2], [len(moves)]], size=(2, len(x)))
-    piles = _images(x, moves)[which, np.arange(len(x))]
+    images = _images(x, moves)
+    piles = images[which, np.arange(len(x))]
     piles[coin == 0] = x[coin == 0]
+    total = _spread(np.hstack([x.reshape(len(x), -1), given]))
+    moved = np.square((images - x) / total).sum() / (2 * len(moves) * len(x))
     piles = np.hstack([piles.reshape(len(x), -1), given])
+    piles = (piles - piles.mean(0)) / _spread(piles)
     part = min(len(x) // 3, check_int("largest", largest, minimum=LEAST // 3))
     guess = _classify(piles[:part], coin[:part], piles[part:], default_device(device))
-    return Score(int((guess == coin[part:]).sum()), len(x) - part, 1 - 0.5 / len(moves))
+    right = int((guess == coin[part:]).sum())
+    return Score(right, len(x) - part, 1 - 0.5 / len(moves), copies, float(moved))
 
 
 def _classify(x: np.ndarray, coin: np.ndarray, z: np.ndarray, device: torch.device) -> np.ndarray:
@@ -116,8 +142,8 @@ def _classify(x: np.ndarray, coin: np.ndarray, z: np.ndarray, device: torch.devi
     known, new = (torch.as_tensor(v, device=device) for v in (x, z))
     signs = torch.as_tensor(2.0 * coin - 1, device=device)[:, None]
     square = torch.cdist(known, known).square()  # (n, n)
-    width = square.mean().clamp(min=1e-300) / 2
-    eye = torch.eye(len(known)).to(known)
+    width = square.mean().clamp(min=torch.finfo(square.dtype).tiny) / 2
+    eye = torch.eye(len(known), dtype=known.dtype, device=device)
     L = torch.linalg.cholesky((-square / width).exp() + 1e-3 * len(known) * eye)
     weights = torch.cholesky_solve(signs, L)
     near = (-torch.cdist(new, known).square() / width).exp()
@@ -141,11 +167,20 @@ def _columns(labels: Any, x: np.ndarray) -> np.ndarray:
     labels = np.asarray(labels)
     if labels.shape != x.shape[:1]:
         raise ValueError(f"labels must be one label for each of {len(x)} samples, got the shape {labels.shape}")
+    if any(isinstance(label, (float, complex)) for label in labels.tolist()):
+        raise ValueError(f"labels must be classes, integers or strings, got {labels.dtype}; numbers belong into x")
     classes, label = np.unique(labels, return_inverse=True)
-    if len(classes) < 2:
-        raise ValueError(f"labels must be of two classes or more, got {classes}")
-    spread = x.reshape(len(x), -1).var(0).sum()
-    return math.sqrt(spread) * np.eye(len(classes))[label]
+    if not 2 <= len(classes) <= len(x) // 10:
+        allowed = f"two classes or more, at most {len(x) // 10} for {len(x)} samples"
+        raise ValueError(f"labels must be of {allowed}, got {len(classes)}")
+    return _spread(x) * np.eye(len(classes))[label]
+
+
+def _spread(x: np.ndarray) -> float:
+    """Return the root of the mean squared distance from the mean, whatever the scale; 1 where all samples agree."""
+    centred = x.reshape(len(x), -1) - x.reshape(len(x), -1).mean(0)
+    unit = np.abs(centred).max() or 1.0
+    return float(unit * np.sqrt(np.square(centred / unit).sum() / len(x))) or 1.0
 
 
 def _images(x: np.ndarray, moves: Sequence[Move]) -> np.ndarray:
@@ -165,7 +200,8 @@ def _images(x: np.ndarray, moves: Sequence[Move]) -> np.ndarray:
 
 def _check_group(x: np.ndarray, moves: Sequence[Move]) -> None:
     """Compare all products of two moves with the moves, on some samples."""
-    known, size = _images(x, moves), 1e-6 * np.abs(x).max()
+    known = _images(x, moves)
+    size = 1e-6 * np.ptp(known, axis=(0, 1)).max() + 64 * np.finfo(float).eps * np.abs(known).max()
 
     def number(image: np.ndarray) -> int | None:
         gap = np.abs(known - image).reshape(len(moves), -1).max(1)

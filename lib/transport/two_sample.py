@@ -15,7 +15,7 @@ import torch
 from scipy.stats import binom
 from torch import Tensor
 
-from lib.checks import check_callable, check_float, check_instance, check_int, check_tensor
+from lib.checks import check_callable, check_float, check_instance, check_int, check_tensor, holds, unit_of
 from lib.symmetry.groups import FiniteGroup
 from lib.symmetry.representations import Representation
 from lib.transport.quotient import euclidean
@@ -68,9 +68,17 @@ def two_sample_test(x: Tensor, y: Tensor, generator: torch.Generator, permutatio
     """
     check_tensor("x", x, (None, None), inexact=True)
     check_tensor("y", y, (None, x.shape[-1]), inexact=True)
-    if x.shape[:-2] != y.shape[:-2] or min(x.shape[-2], y.shape[-2]) < 2 or x.dtype != y.dtype or x.is_complex():
+    if (
+        not x.numel()
+        or x.shape[:-2] != y.shape[:-2]
+        or min(x.shape[-2], y.shape[-2]) < 2
+        or x.dtype != y.dtype
+        or x.is_complex()
+    ):
         shapes = f"{tuple(x.shape)} {x.dtype} and {tuple(y.shape)} {y.dtype}"
-        raise ValueError(f"x and y must be real, of one dtype, with one shape of runs and n, m ≥ 2, got {shapes}")
+        raise ValueError(
+            f"x and y must be real, of one dtype, with one shape of runs, at least one, and n, m ≥ 2, got {shapes}"
+        )
     check_instance("generator", generator, torch.Generator)
     check_int("permutations", permutations)
     pooled = torch.cat([x, y], -2).reshape(-1, x.shape[-2] + y.shape[-2], x.shape[-1])
@@ -159,19 +167,18 @@ def pooled_kernel(points: Tensor) -> Tensor:
     Returns
     -------
     Tensor
-        Shape ``(..., N, N)``, float64: in single precision squares of distances overflow from 1e19 on.
+        Shape ``(..., N, N)``, float64; the scale of the points does not matter.
 
     Raises
     ------
     ValueError
-        Points whose distances overflow even so, from about 1e154 on.
+        No points, or coordinates beyond 1e300 times the usual distance.
     """
-    check_tensor("points", points, (None, None), inexact=True, real=True)
-    points = points.double()
+    if 0 in check_tensor("points", points, (None, None), inexact=True, real=True).shape[-2:]:
+        raise ValueError(f"points must not be empty, got shape {tuple(points.shape)}")
+    points = points.detach().double()  # a test has no slope
+    points = points / usual_unit(points, points)
     distances = euclidean(points, points)
-    if not bool(distances.isfinite().all()):
-        largest = float(points.abs().max())
-        raise ValueError(f"points must lie less than 1e154 apart, got coordinates up to {largest:.1e}; rescale them")
     i, j = torch.triu_indices(*distances.shape[-2:], offset=1, device=points.device)
     pairs = distances[..., i, j]
     median, mean = pairs.median(-1).values, pairs.mean(-1)
@@ -181,6 +188,25 @@ def pooled_kernel(points: Tensor) -> Tensor:
     for _ in range(KERNELS - 1):
         total += kernel.square_().square_()  # half the width: the fourth power
     return total / KERNELS
+
+
+def usual_unit(points: Tensor, others: Tensor) -> Tensor:
+    """Return the power of two near the median of the positive distances between two sets of points, ``(..., 1, 1)``.
+
+    In this unit, points at the usual distance keep all digits and those far away come to lie at infinity.
+
+    Raises
+    ------
+    ValueError
+        A coordinate leaves the range of the dtype in this unit.
+    """
+    apart = torch.cdist(points, others, p=torch.inf).flatten(-2)
+    unit = unit_of(torch.where(apart > 0, apart, torch.nan).nanmedian(-1, True).values.nan_to_num())[..., None]
+    if not holds((points / unit).isfinite()):
+        raise ValueError(
+            f"points must have coordinates below 1e300 times their usual distance, {float(unit.min()):.1e}"
+        )
+    return unit
 
 
 def signs(runs: int, n: int, m: int, permutations: int, generator: torch.Generator) -> Tensor:

@@ -22,6 +22,11 @@ class Call:
 
     ``double``, ``cpu`` and ``plain`` hold reasons: why results are of double precision for single inputs, why they lie
     on the CPU wherever the inputs are, and why the stand-in for a second device cannot follow.
+
+    ``powers`` is the highest power of the inputs in a result, as of the layers of a network; ``joint`` says that the
+    inputs are data of one unit, which makes sense of them together only; ``kept`` are inputs that are settings;
+    ``draws`` says that random numbers are drawn in the precision of the inputs, and
+    ``samples`` are inputs ``(..., n, d)`` whose order means nothing to any result.
     """
 
     name: str
@@ -30,17 +35,22 @@ class Call:
     double: str = ""
     cpu: str = ""
     plain: str = ""
+    powers: int = 1
+    joint: bool = False
+    kept: tuple[int, ...] = ()
+    draws: bool = False
+    samples: tuple[int, ...] = ()
 
 
 CALLS: list[Call] = []
 
 
-def call(*inputs: Tensor, double: str = "", cpu: str = "", plain: str = "") -> Callable[[Callable], Callable]:
-    """Enter a function into the catalogue, with the tensors that it is called with."""
+def call(*inputs: Tensor, **how: Any) -> Callable[[Callable], Callable]:
+    """Enter a function into the catalogue, with the tensors that it is called with, and the fields of :class:`Call`."""
 
     def enter(function: Callable) -> Callable:
         room = function.__module__.rpartition(".")[2]
-        CALLS.append(Call(f"{room}.{function.__name__}", function, inputs, double, cpu, plain))
+        CALLS.append(Call(f"{room}.{function.__name__}", function, inputs, **how))
         return function
 
     return enter

@@ -27,7 +27,7 @@ C4 = Cyclic(4)
 PLANE = planar(C4)
 
 
-@call(normal(2, 5), normal(2, 4), normal(2, 5, 3), normal(2, 5, 3))
+@call(normal(2, 5), normal(2, 4), normal(2, 5, 3), normal(2, 5, 3), powers=4, draws=True)
 def rules_of_the_game(real_scores, fake_scores, real, fake):
     out = []
     for name in objectives.NAMES:
@@ -39,7 +39,7 @@ def rules_of_the_game(real_scores, fake_scores, real, fake):
     return out
 
 
-@call(normal(2, 5, 3), normal(2, 4, 3))
+@call(normal(2, 5, 3), normal(2, 4, 3), samples=(0, 1))
 def loss_without_a_player(x, y):
     return mixtures.mmd_loss(x, y, mixtures.gaussian_kernel((0.5, 1.0)))
 
@@ -55,12 +55,12 @@ def mixture(points):
     return MIXTURE.sector(points), moved, mixtures.squash(points), mixtures.unsquash(points)
 
 
-@call(normal(2, 6, 4), double="shares are in double precision")
+@call(normal(2, 6, 4), samples=(0,), double="shares are in double precision")
 def shares_of_sectors(points):
     return MIXTURE.shares(points)
 
 
-@call(normal(2, 6, 4), normal(2, 5, 4), double="distances are in double precision")
+@call(normal(2, 6, 4), normal(2, 5, 4), samples=(0, 1), double="distances are in double precision")
 def scores_of_samples(points, truth):
     return list(mixtures.score(points, truth, MIXTURE).values())
 
@@ -72,7 +72,12 @@ GENERATOR = plane_players.make_generator("equivariant", PLANE, 2, seeded(0), wid
 JUDGE = plane_players.make_discriminator("plain", PLANE, 2, seeded(1), width=4, dtype=torch.float64)
 
 
-@call(*(p.detach() for p in (*GENERATOR.parameters, *JUDGE.parameters)), normal(2, 5, 8), normal(2, 3, TIE.count))
+@call(
+    *(p.detach() for p in (*GENERATOR.parameters, *JUDGE.parameters)),
+    normal(2, 5, 8),
+    normal(2, 3, TIE.count),
+    powers=9,
+)
 def plane_networks(*tensors):
     *weights, noise, free = tensors
     split = len(GENERATOR.parameters)
@@ -102,7 +107,7 @@ def turned_pixels(images, which):
     return [[t.all(images), t.each(images, which)] for t in TURNS.values()]
 
 
-@call(normal(2, 6, 16).tanh(), numbers(2, 2, 6))
+@call(normal(2, 6, 16).tanh(), numbers(2, 2, 6), draws=True)
 def game_of_pixels(images, labels):
     rows = [(images[0], labels[0]), (images[1, :5], labels[1, :5])]
     data = pad_sets(rows, 2)

@@ -28,7 +28,7 @@ def looks(images):
     return sets.appearance(images)
 
 
-@call(normal(12, 4), normal(10, 4), double=WIDE)
+@call(normal(12, 4), normal(10, 4), double=WIDE, samples=(0, 1))
 def scores_of_features(x, y):
     law_of_x = metrics.moments(x)
     out = [law_of_x, metrics.gaussian_frechet(law_of_x, metrics.moments(y))]

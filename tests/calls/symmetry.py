@@ -64,7 +64,7 @@ for _group in (SO3, O2, U2, T2):
     call(*(_group.sample(5, seeded(k)) for k in range(2)))(_operations)
 
 
-@call(0.1 * SO3.lie_algebra(), 0.1 * T2.lie_algebra())
+@call(0.1 * SO3.lie_algebra(), 5 * T2.lie_algebra())
 def exponentials(x, angles):
     return SO3.exp(x), T2.exp(angles)
 
@@ -163,7 +163,7 @@ def fourier_transform(*functions):
 OVER, CYCLIC = GroupConvolution(D4), GroupConvolution(C6)
 
 
-@call(normal(2, 8), normal(8), normal(3, 6), normal(6))
+@call(normal(2, 8), normal(8), normal(3, 6), normal(6), powers=2)
 def convolution(h, w, f, v):
     return OVER(h, w), OVER.reflect(h), OVER.correlate(h, w), CYCLIC(f, v)
 

@@ -48,7 +48,7 @@ LINEAR = {
 }
 
 
-@call(*(normal(2, network.size) for network in LINEAR.values()), normal(2, 6))
+@call(*(normal(2, network.size) for network in LINEAR.values()), normal(2, 6), powers=4)
 def linear_network(*tensors):
     *weights, v = tensors
     out = []
@@ -68,7 +68,7 @@ def steerable_layers(w, maps, coefficients):
     return REDUCTION.parameters(w), REDUCTION.rest(w), layer.matrix(coefficients)
 
 
-@call(SEPARABLE, LABELS, 0.5 * normal(LINEAR["diagonal"].size).abs() + 0.2, double=SOLVED)
+@call(SEPARABLE, LABELS, 0.5 * normal(LINEAR["diagonal"].size).abs() + 0.2, double=SOLVED, kept=(1, 2))
 def gradient_flow_of_a_network(features, labels, start):
     how = gradient_flow.Integration(cap=100.0, efolds=5.0)
     return gradient_flow.train(LINEAR["diagonal"], features, labels, start, how)
@@ -113,7 +113,7 @@ def optimality_conditions(features, labels, multipliers, beta):
     return out
 
 
-@call(normal(2, 4, 3), 5 * normal(2, 3).abs() + 1, torch.tensor([-torch.inf, 2.0, 3.0], dtype=torch.float64))
+@call(normal(2, 4, 3), 5 * normal(2, 3).abs() + 1, torch.tensor([-torch.inf, 2.0, 3.0], dtype=torch.float64), kept=(2,))
 def descent_on_the_log_loss(points, start, marks):
     w, positive = start.clone().requires_grad_(True), points.abs()
     loss = lambda: log_loss_descent.log_exponential_loss((positive @ w[..., None])[..., 0])  # noqa: E731
@@ -189,7 +189,7 @@ def moved_data(x, y, g):
 LAW = sampling_laws.haar(C4)
 
 
-@call(C4.elements(), law(4), normal(3, 2))
+@call(C4.elements(), law(4), normal(3, 2), draws=True)
 def law_of_products(elements, weights, x):
     product = sampling_laws.Law("twice", C4, ((elements, weights), (elements, weights)))
     out = [product.listed(), product.sample(5, seeded(0)), product.average(planar(C4), x)]
@@ -209,7 +209,7 @@ def starts_on_a_device(like):
 SMALL = risks.SmallNetwork([planar(C4), regular(C4), trivial(C4)])
 
 
-@call(normal(3, 2), normal(3, 1), normal(2, SMALL.layers.dim), law(4))
+@call(normal(3, 2), normal(3, 1), normal(2, SMALL.layers.dim), law(4), powers=8, joint=True)
 def explicit_risks(x, y, parameters, weights):
     risk = risks.Risks(SMALL, x, y)
     out = [risk.nominal(parameters), risk.equivariant(parameters), risk.outside(parameters)]
@@ -218,7 +218,12 @@ def explicit_risks(x, y, parameters, weights):
     return out, risks.gradient(risk.augmented, parameters), end
 
 
-@call(normal(3, 2), normal(3, 1), normal(2, SMALL.layers.dim), plain="forward derivatives crash on such tensors")
+@call(
+    *(normal(3, 2), normal(3, 1), normal(2, SMALL.layers.dim)),
+    plain="forward derivatives crash on such tensors",
+    powers=8,
+    joint=True,
+)
 def curvature(x, y, parameters):
     return risks.hessian(risks.Risks(SMALL, x, y).augmented, parameters)
 
@@ -264,7 +269,7 @@ def particles(z, w, x, y, v, weights):
     out = []
     for unit, points, targets in ((UNITS["layer"], z, y), (UNITS["plain"], w, v)):
         moved = unit.to(points)
-        out += [moved.network(x, points), moved(x[:3], points[0]), moved.check_particles("z", points)]
+        out += [moved.network(x, points), moved(x[:1], points[0, :1]), moved.check_particles("z", points)]
         for scheme in mean_field.SCHEMES:
             out.append(mean_field.intrinsic_derivative(unit, scheme, points, x, targets, weights))
             out.append(mean_field.risk(unit, scheme, points, x, targets))
@@ -275,7 +280,7 @@ def particles(z, w, x, y, v, weights):
 DESCENT = mean_field_descent.Descent(rate=1.0, time=1.0, temperature=1e-3)
 
 
-@call(normal(2, 2, 4, 4), normal(3, 4), normal(5, 2), normal(2, 5, 2), law(5))
+@call(normal(2, 2, 4, 4), normal(3, 4), normal(5, 2), normal(2, 5, 2), law(5), draws=True)
 def particle_descent(start, teacher, x, y, weights):
     unit, out = UNITS["layer"], []
     drawn = mean_field_descent.TeacherData(unit, [teacher, teacher], batch=3)
@@ -305,7 +310,7 @@ def energy(x, y, weights, laws, clouds):
     return out, F.minimiser(), F.cloud_residual(cloud), F.check_law("p", p)
 
 
-@call(normal(3), normal(3), law(3), law(21), double=DOUBLE_ONLY)
+@call(normal(3), normal(3), law(3), law(21), double=DOUBLE_ONLY, joint=True)
 def finite_volume_flow(x, y, weights, start):
     p = start.double() / start.double().sum()
     return finite_volumes.flow(_energy(x, y, weights), p, steps=3)
@@ -314,13 +319,13 @@ def finite_volume_flow(x, y, weights, start):
 # --- growing subspaces
 
 
-@call(normal(2, 3, 4), normal(5, 2), normal(2, 5, 2), law(5), normal(2, 4, 4))
+@call(normal(2, 3, 4), normal(5, 2), normal(2, 5, 2), law(5), normal(2, 4, 4), powers=4)
 def units(z, x, y, weights, teacher):
     out = [discovery.network(z, x, discovery.ERF), discovery.pull(z, x, y, weights=weights)]
     return out, discovery.population_pull(z, teacher, 1.0)
 
 
-@call(torch.zeros(2, 0, 4, dtype=torch.float64), normal(2, 4, 4))
+@call(torch.zeros(2, 0, 4, dtype=torch.float64), normal(2, 4, 4), draws=True)
 def discovered(basis, teacher):
     move = lambda z: discovery.population_pull(z, teacher, 1.0)  # noqa: E731
     growth = discovery.Growth(particles=4, steps=3, threshold=1e-3)

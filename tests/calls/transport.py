@@ -59,12 +59,12 @@ def invariant_potentials(distances, gain):
     return divergences.invariant_program(distances, gain)
 
 
-@call(normal(2, 4, 2), normal(2, 3, 2))
+@call(normal(2, 4, 2), normal(2, 3, 2), samples=(0, 1))
 def regularised(x, y):
     return divergences.regularised_batch(x, y, TURNS, "kl"), divergences.regularised_batch(x, y, TURNS, "alpha2", 2.0)
 
 
-@call(normal(3, 2, 2), normal(5, 2))
+@call(normal(3, 2, 2), normal(5, 2), powers=2)
 def measured_isometries(matrices, points):
     nearest = quotient.nearest_image(TURNS.images)
     return quotient.isometry_defect(matrices), quotient.polar(points), nearest(points, points)
@@ -135,7 +135,7 @@ def intervals(a, b):
     return learning_curves.paired_interval(a, b), learning_curves.median_gap(a, b, resamples=50)
 
 
-@call(torch.tensor([10.0, 20.0, 40.0], dtype=torch.float64), normal(3, 4).abs(), 0.8 * normal(3, 4).abs())
+@call(torch.tensor([10.0, 20.0, 40.0], dtype=torch.float64), normal(3, 4).abs(), 0.8 * normal(3, 4).abs(), joint=True)
 def savings(amounts, plain, smart):
     curves = learning_curves.Curve(amounts, plain), learning_curves.Curve(amounts, smart)
     return learning_curves.equivalent_factor(*curves, resamples=50), learning_curves.factor_by_level(
@@ -148,6 +148,7 @@ def savings(amounts, plain, smart):
     normal(2, 4, 3),
     torch.diag(torch.tensor([1.0, 1.0, 0.0], dtype=torch.float64)),
     double="values are float64, as it says",
+    samples=(0, 1),
 )
 def particles(a, b, projector):
     closed = particle_distances.projection_rmd2(a, projector)
