@@ -226,6 +226,18 @@ def test_limits_of_the_lipschitz_constant(kind, route):
     assert float(route(space, q, p, kind, small)) == pytest.approx(float(small * wasserstein(space, q, p)), rel=0.01)
 
 
+@pytest.mark.parametrize("lipschitz", [0.3, 1e-3, 1e-6, 1e-8, 1e-10, 1e-100])
+@pytest.mark.parametrize("kind", KINDS)
+def test_small_costs_keep_their_digits(kind, lipschitz):
+    """Both routes agree, near L · W1 with what reweighting saves, which is of second order."""
+    space = line(0.0, 0.7, 1.1, 2.0)
+    q, p = laws_on(space, 1, concentration=3)
+    upper, lower = (float(route(space, q, p, kind, lipschitz)) for route in (regularised, regularised_invariant))
+    assert upper == pytest.approx(lower, rel=1e-8)
+    straight = lipschitz * float(wasserstein(space, q, p))
+    assert straight * (1 - 2 * lipschitz) - 1e-9 * straight < upper < straight * (1 + 1e-9)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_least_cost_and_best_discriminator_meet(kind):
     space = line(*np.random.default_rng(0).standard_normal(15))

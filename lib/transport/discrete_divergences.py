@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from scipy.linalg import null_space
 from scipy.sparse import coo_array
-from scipy.special import xlogy
+from scipy.special import xlog1py
 from torch import Tensor
 
 from lib.checks import check_choice, check_instance, unit_of
@@ -196,14 +196,29 @@ def regularised(space: FiniteSpace, q: Tensor, p: Tensor, kind: str = "alpha2", 
     )
     cost = lipschitz * space.distances.cpu().numpy()[i, j]
     sources, targets = a.ravel() > 0, b.ravel() > 0
-    plan = cp.Variable(len(run), nonneg=True)
-    eta, mass = columns[targets] @ plan, b.ravel()[targets]
-    reweighting = cp.sum(cp.kl_div(eta, mass)) if kind == "kl" else cp.sum_squares(cp.multiply(mass**-0.5, eta)) / 2
-    problem = cp.Problem(cp.Minimize(reweighting + cost @ plan), [rows[sources] @ plan == a.ravel()[sources]])
-    _solve(problem)
-    best = plan.value.clip(0)
-    moved = np.bincount(run, cost * best, minlength=len(a))
-    return _shaped(moved + _f_divergence((columns @ best).reshape(a.shape), b, kind), q)
+    unit, mass = _unit(cost), b.ravel()[targets]
+    plan, excess = cp.Variable(len(run), nonneg=True), cp.Variable(len(mass))  # η = p (1 + λ excess)
+    sent, received = rows[sources] @ plan, columns[targets] @ plan
+    constraints = [sent == a.ravel()[sources], received == mass + unit * cp.multiply(mass, excess)]
+    if unit == 1:
+        squares = cp.sum_squares(cp.multiply(mass**-0.5, received)) / 2
+        reweighting = cp.sum(cp.kl_div(received, mass)) if kind == "kl" else squares
+        _solve(cp.Problem(cp.Minimize(reweighting + cost @ plan), constraints[:1]))
+        best = plan.value.clip(0)
+        moved = np.bincount(run, cost * best, minlength=len(a))
+        return _shaped(moved + _f_divergence((columns @ best).reshape(a.shape), b, kind), q)
+
+    def quadratic(here: np.ndarray) -> cp.Expression:  # D/λ to second order: for alpha2 all of it
+        slope, bend = (np.log1p(unit * here), unit / (1 + unit * here)) if kind == "kl" else (unit * here, unit)
+        bent = cp.sum_squares(cp.multiply(np.sqrt(bend * mass), excess - here)) / 2
+        return (mass * slope) @ excess + bent + (cost / unit) @ plan
+
+    bounded = [*constraints, cp.abs(excess) <= 2]  # at the minimum it is at most e − 1
+    _newton(lambda here: cp.Problem(cp.Minimize(quadratic(here)), bounded), excess, unit)
+    change, rest = unit * excess.value, np.zeros(b.size)
+    rest[targets] = mass * (change**2 / 2 if kind == "alpha2" else xlog1py(1 + change, change) - change) / unit
+    moved = np.bincount(run, cost / unit * plan.value.clip(0), minlength=len(a))
+    return _shaped(unit * (moved + rest.reshape(b.shape).sum(-1)), q)
 
 
 def regularised_invariant(
@@ -220,28 +235,58 @@ def regularised_invariant(
 
     check_regularised(kind, lipschitz)
     a, b = (law @ _orbit_sums(space).cpu().numpy() for law in _check_laws(space, q, p))
-    gamma = cp.Variable((space.orbits, len(a)))
     limits = lipschitz * _orbit_limits(space).amin(0).cpu().numpy()
     i, j = np.nonzero(~np.eye(space.orbits, dtype=bool))
-    constraints = [gamma[i] - gamma[j] <= limits[i, j, None]]
+    unit, gamma = (
+        _unit(limits[i, j]),
+        cp.Variable((space.orbits, len(a))),
+    )  # in units of λ; less one for alpha2 and λ < 1
+    constraints, gain = [gamma[i] - gamma[j] <= limits[i, j, None] / unit], cp.sum(cp.multiply(a.T, gamma))
+    if unit < 1:  # then |γ| ≤ 1 at the maximum, and f* is smooth
+
+        def quadratic(here: np.ndarray) -> cp.Expression:
+            slope, bend = (np.exp(unit * here), np.exp(unit * here)) if kind == "kl" else (1 + unit * here, 1)
+            bent = cp.sum_squares(cp.multiply(np.sqrt(unit * bend * b.T), gamma - here)) / 2
+            return gain - cp.sum(cp.multiply(b.T * slope, gamma)) - bent
+
+        _newton(lambda here: cp.Problem(cp.Maximize(quadratic(here)), [*constraints, cp.abs(gamma) <= 1]), gamma, unit)
+        best = gamma.value.T
+        penalty = np.expm1(unit * best) / unit if kind == "kl" else best + unit * best**2 / 2
+        return _shaped(unit * (a * best - b * penalty).sum(-1), q)
     if kind == "kl":
         penalty = cp.sum(cp.multiply(b.T, cp.exp(gamma)))
     else:
         positive = cp.Variable(gamma.shape, nonneg=True)
         constraints.append(positive >= gamma)
         penalty = cp.sum_squares(cp.multiply(np.sqrt(b.T), positive)) / 2
-    _solve(cp.Problem(cp.Maximize(cp.sum(cp.multiply(a.T, gamma)) - penalty), constraints))
+    _solve(cp.Problem(cp.Maximize(gain - penalty), constraints))
     best = gamma.value.T
     conjugate = np.expm1(best) if kind == "kl" else (best.clip(0) ** 2 + 1) / 2
     return _shaped((a * best - b * conjugate).sum(-1), q)
 
 
+def _unit(costs: np.ndarray) -> float:
+    """Return λ, the largest cost or 1: below it potentials and excess are of the size of costs, and are scaled."""
+    return float(min(costs.max(initial=0.0), 1.0)) or 1.0
+
+
+def _newton(problem_at: Callable[[np.ndarray], cvxpy.Problem], unknown: cvxpy.Variable, unit: float) -> None:
+    """Solve quadratic programs, each expanded at the solution of the one before, until they agree."""
+    here = np.zeros(unknown.shape)
+    for _ in range(30):
+        _solve(problem_at(here))
+        if unit * np.abs(unknown.value - here).max(initial=0.0) < 1e-7:
+            return
+        here = unknown.value
+    raise ArithmeticError("the convex program did not settle within 30 rounds")
+
+
 def _f_divergence(eta: np.ndarray, p: np.ndarray, kind: str) -> np.ndarray:
     """Return ``Σ p f(η/p)`` over the points that p charges, for laws that live there."""
-    ratio = np.divide(eta, p, out=np.ones_like(eta), where=p > 0)
+    excess = np.divide(eta - p, p, out=np.zeros_like(eta), where=p > 0)  # its mean is zero
     if kind == "alpha2":
-        return (p * (ratio**2 - 1)).sum(-1) / 2
-    return (p * (xlogy(ratio, ratio) - ratio + 1)).sum(-1)
+        return (p * excess**2).sum(-1) / 2
+    return (p * (xlog1py(1 + excess, excess) - excess)).sum(-1)
 
 
 def _orbit_limits(space: FiniteSpace) -> Tensor:

@@ -108,9 +108,7 @@ MUTANTS: list[Mutant] = [
         "A9",
         "one element of the group is never drawn",
         ("slope_low",),
-        page={
-            "unfair = 0.9 * haar\n": "unfair = 0.9 * haar\nhaar = haar * N / (N - 1)\nhaar[-1] = 0\n"
-        },
+        page={"unfair = 0.9 * haar\n": "unfair = 0.9 * haar\nhaar = haar * N / (N - 1)\nhaar[-1] = 0\n"},
         slow=True,
     ),
 ]
