@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from typing import Any
 
@@ -19,11 +20,13 @@ CHAPTERS = [path.stem for path in sorted(BOOK.glob("*.ipynb")) if read_limits(pa
 def run(client: NotebookClient, cells: list[Any], values: dict[str, Any]) -> list[Any]:
     """Run all cells as JupyterLab does, some parameters set in their cell; return what may not depend on the past."""
     shown = []
-    for number, cell in enumerate(c for c in cells if c.cell_type == "code"):
-        cell, tags = nbformat.from_dict(cell), cell.metadata.get("tags", ())
+    for number, cell in enumerate(cells):
+        if cell.cell_type != "code":
+            continue
+        cell, tags = copy.deepcopy(cell), cell.metadata.get("tags", ())
         if "parameters" in tags:
             cell.source += "".join(f"\n{name} = {value!r}" for name, value in values.items())
-        client.execute_cell(cell, number)
+        client.execute_cell(cell, number)  # which puts it into the client's notebook
         bundles = [output.get("data", {"text": output.get("text")}) for output in cell.outputs]
         records = [bundle for bundle in bundles for key in bundle if key.endswith("evidence+json")]
         for record in records:
@@ -44,7 +47,9 @@ def test_a_second_run_shows_no_number_of_the_first(name: str, monkeypatch: pytes
 
     def kernel() -> NotebookClient:
         resources = {"metadata": {"path": str(BOOK)}}
-        return NotebookClient(notebook, kernel_manager_class=own_kernel_manager(), timeout=300, resources=resources)
+        return NotebookClient(
+            copy.deepcopy(notebook), kernel_manager_class=own_kernel_manager(), timeout=300, resources=resources
+        )
 
     used, fresh = kernel(), kernel()
     with used.setup_kernel():
