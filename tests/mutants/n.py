@@ -19,9 +19,9 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "N2",
-        "the price of one feature more than there are",
+        "the price of one feature less than there are",
         ("standard_errors",),
-        page={"return variance * d / (n - d - 1)": "return variance * d / (n - d - 2)"},
+        page={"return variance * d / (n - d - 1)": "return variance * d / (n - d)"},
         slow=True,
     ),
     Mutant(
