@@ -21,7 +21,10 @@ MUTANTS = [
         "H1",
         "quaternions from a cube and not from a ball",
         ("p_value",),
-        page={"q = torch.randn(count, 4,": "q = 2 * torch.rand(count, 4,", "normalize(q, dim=-1).T": "normalize(q - 1, dim=-1).T"},
+        page={
+            "q = torch.randn(count, 4,": "q = 2 * torch.rand(count, 4,",
+            "normalize(q, dim=-1).T": "normalize(q - 1, dim=-1).T",
+        },
         parameters=SAMPLERS,
         slow=True,
     ),
@@ -48,7 +51,7 @@ MUTANTS = [
         "H3",
         "the rounded count of shifts and turns",
         ("dimension_defect",),
-        page={'pixels(motions(n), n), n**2 // 4 + 2': 'pixels(motions(n), n), n**2 // 4'},
+        page={"pixels(motions(n), n), n**2 // 4 + 2": "pixels(motions(n), n), n**2 // 4"},
         parameters={"grid": 4},
     ),
     Mutant(
