@@ -54,7 +54,7 @@ MUTANTS = [
     Mutant(
         "G4",
         "distances up to the group",
-        ("blind_ratio", "tie_share"),
+        ("weak_link_gap", "blind_ratio", "tie_share"),
         page={
             '"gaussian"): gaps(scores, "w1")': '"gaussian"): gaps(scores, "w1_invariant")',
             'scores["w1"].groupby': 'scores["w1_invariant"].groupby',
@@ -93,7 +93,7 @@ MUTANTS = [
         "G8",
         "the coin of the generator is forgotten",
         ("sample_factor", "parameter_factor"),
-        page=NO_COIN,
+        page={"SMART: replace(base, pairing=SMART),": 'SMART: replace(base, pairing="plain/invariant"),'},
         slow=True,
     ),
 ]

@@ -82,7 +82,10 @@ MUTANTS = [
         "S7",
         "half turns for quarter turns",
         ("doublings_off",),
-        page={'{"C4": pixels(Cyclic(4), 8),': '{"C4": pixels(Cyclic(2), 8),'},
+        page={
+            "squares8 = {": "from lib.symmetry.derived import Restriction\nsquares8 = {",
+            '"C4": pixels(Cyclic(4), 8),': '"C4": Restriction(pixels(Cyclic(4), 8), Cyclic(2), lambda h: 2 * h),',
+        },
         slow=True,
     ),
 ]
