@@ -83,6 +83,10 @@ def test_panels(seed):
     x, y = page.pairs(120, lambda count, g: page.ring(count, 64, g))
     square, orders = page.all_orders(x, y, WIDTH), np.array(page.orders)
     assert page.excess(square, page.constants(WIDTH)) < 0.05 < page.excess(square, orders**-0.5)
+    assert page.miss(square, page.sharp_ratios(WIDTH)) < 0.12 < page.miss(square, orders**-0.5)
+    twice = [page.turns(1), *(page.turns(2 * order) for order in page.orders[1:])]
+    doubled = torch.stack([page.mmd_squared(x, y, action, WIDTH) for action in twice], 1)
+    assert page.miss(torch.cat([doubled, square[:, -1:]], 1), page.sharp_ratios(WIDTH)) > 0.12
     assert 0.5 < page.onset(square) * WIDTH / math.pi < 2 < math.pi / page.onset(square) / (WIDTH / 4)
     low, high = page.interval(lambda v: page.onset(v["all"]), {"all": square}, times=50)
     assert low < page.onset(square) < high

@@ -204,6 +204,7 @@ def test_infinite_groups(seeds: int) -> None:
         a = page.drift(torus, q)[2] * (2 * spread) ** 2
         errors = page.mean_errors(action, draw)
         assert abs(page.drift(errors, q, a)[0][0]) < 0.02 < abs(page.drift(errors, action.dim)[0][0])
+        assert abs((spread / page.spread_by_neighbours(action, draw)) ** 2 - 1) < 0.1
 
 
 def test_samplers_of_infinite_groups(page: SimpleNamespace) -> None:

@@ -58,12 +58,17 @@ def needed_cells(chapter: str, claim: str) -> tuple[int, ...]:
     cells = _cells(chapter)
     last = next(n for n, (source, _) in enumerate(cells) if "settle(" in source and f'"{claim}"' in source)
     names = [Names(source) for source, _ in cells[: last + 1]]
-    kept, wanted = [last], set(names[last].takes)
-    for number in reversed(range(last)):
-        if names[number].sets & wanted or names[number].changes & wanted or cells[number][1]:
-            kept.append(number)
-            wanted = (wanted - (names[number].sets - names[number].changes)) | names[number].takes
-    return tuple(sorted(kept))
+    late: set[str] = set()  # what functions take that are defined above it
+    while True:
+        kept, wanted = [last], names[last].takes | late
+        for number in reversed(range(last)):
+            if names[number].sets & wanted or names[number].changes & wanted or cells[number][1]:
+                kept.append(number)
+                wanted = (wanted - (names[number].sets - names[number].changes)) | names[number].takes
+        wanted &= {name for number in range(last) for name in names[number].sets}
+        if wanted <= late:
+            return tuple(sorted(kept))
+        late |= wanted
 
 
 class _Settled(Exception):
