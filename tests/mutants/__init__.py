@@ -58,12 +58,17 @@ def needed_cells(chapter: str, claim: str) -> tuple[int, ...]:
     cells = _cells(chapter)
     last = next(n for n, (source, _) in enumerate(cells) if "settle(" in source and f'"{claim}"' in source)
     names = [Names(source) for source, _ in cells[: last + 1]]
-    kept, wanted = [last], set(names[last].takes)
-    for number in reversed(range(last)):
-        if names[number].sets & wanted or names[number].changes & wanted or cells[number][1]:
-            kept.append(number)
-            wanted = (wanted - (names[number].sets - names[number].changes)) | names[number].takes
-    return tuple(sorted(kept))
+    late: set[str] = set()  # what functions take that are defined above it
+    while True:
+        kept, wanted = [last], names[last].takes | late
+        for number in reversed(range(last)):
+            if names[number].sets & wanted or names[number].changes & wanted or cells[number][1]:
+                kept.append(number)
+                wanted = (wanted - (names[number].sets - names[number].changes)) | names[number].takes
+        wanted &= {name for number in range(last) for name in names[number].sets}
+        if wanted <= late:
+            return tuple(sorted(kept))
+        late |= wanted
 
 
 class _Settled(Exception):
@@ -94,7 +99,7 @@ def measure(mutant: Mutant, *, changed: bool = True) -> Evidence:
         stack.enter_context(patch("lib.page.evidence.settle", settle))
         stack.enter_context(patch("lib.page.parameters.check_parameters", lambda *_, **__: None))
         stack.enter_context(patch("lib.page.expectations.expect", lambda *_: None))
-        space: dict[str, Any] = {"__name__": claim.chapter, "display": lambda *_, **__: None}
+        space: dict[str, Any] = {"__name__": claim.chapter}
         try:
             for number in numbers:
                 exec(
