@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -185,6 +186,26 @@ def test_an_integrator_that_stalls_says_so(monkeypatch: pytest.MonkeyPatch) -> N
     (x, y), network = data(5, 10), group_convolution(Cyclic(10), 2)
     with pytest.raises(ArithmeticError, match="choose a smaller cap"):
         train(network, x, y, start(network))
+
+
+def test_what_lsoda_cannot_begin_an_implicit_method_goes_on_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LSODA begins with an explicit method; at T = 4e7 it once took 99 000 steps without leaving the start."""
+    methods: list[str] = []
+
+    def at_a_loss(*args: Any, **how: Any) -> Any:
+        methods.append(args[3])
+        done = solve_ivp(*args, **how)
+        if methods == ["LSODA", "LSODA"]:  # the beginning of the continuation
+            done.status, done.t, done.y = -1, done.t[:1], done.y[:, :1]
+        return done
+
+    (x, y), network = data(5, 10), group_convolution(Cyclic(10), 2)
+    usual = train(network, x, y, start(network))
+    monkeypatch.setattr("lib.training.gradient_flow.solve_ivp", at_a_loss)
+    end = train(network, x, y, start(network))
+    assert methods[:3] == ["LSODA", "LSODA", "BDF"]
+    assert end.converged
+    assert float(one_minus_cosine(end.direction, usual.direction)) < 1e-12
 
 
 def test_what_does_not_fit_is_refused(as_user: None) -> None:

@@ -314,19 +314,19 @@ class _Field:
         """Integrate by LSODA; return the states, shape ``(steps, size)``, the times, and whether the event happened.
 
         A point that becomes a support vector turns the path within a time of order 1/T, and the integrator then gives
-        up on its long step; it is started again from there. Where it cannot even begin, because the first step that
-        it chooses is too long, it is given ever shorter ones.
+        up on its long step; it is started again from there. Where it cannot even begin, an implicit method goes on:
+        LSODA begins with an explicit one, and with a first step of its own choice may never leave it.
         """
         accuracy, states, times = self.how.accuracy, start.numpy()[:, None], np.zeros(1)
-        first_step: float | None = None
+        method = "LSODA"
         for _ in range(_RESTARTS):
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "lsoda", UserWarning)
                 done = solve_ivp(
-                    field, (times[-1], length), states[:, -1], "LSODA",
-                    jac=jacobian, rtol=accuracy, atol=1e-3 * accuracy, events=event, first_step=first_step,
+                    field, (times[-1], length), states[:, -1], method,
+                    jac=jacobian, rtol=accuracy, atol=1e-3 * accuracy, events=event,
                 )  # fmt: skip
-            first_step = None if len(done.t) > 1 else 0.1 * (first_step or 1e-8)
+            method = "LSODA" if len(done.t) > 1 else "BDF"
             states, times = np.hstack([states, done.y[:, 1:]]), np.hstack([times, done.t[1:]])
             if done.status >= 0:
                 break
