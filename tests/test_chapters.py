@@ -70,8 +70,6 @@ def test_parameters_reach_the_page_and_are_checked() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             load("kernels_and_divergences", **{name: value})
-    with pytest.raises(ValueError, match="did you mean 'seed'"):
-        load("kernels_and_divergences", seedz=3)
 
 
 # Calls that draw from PyTorch's global stream, unless they are given a generator.

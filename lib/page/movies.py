@@ -88,12 +88,9 @@ def point_movie(
         The time of every frame.
     limits
         Both axes run from ``limits[0]`` to ``limits[1]``; points outside are not seen.
-    label
-        ``movie-`` followed by small letters, digits and dashes; unique in the book.
-    caption
-        What to see, plain text.
-    alt
-        What the movie shows, for a reader who cannot see it: at least 20 characters.
+    label, caption, alt
+        ``movie-`` and small letters, digits and dashes, unique in the book; what to see; what the movie shows, for a
+        reader who cannot see it, at least 20 characters.
     axes
         Names of the horizontal and the vertical axis, plain text.
     legend
@@ -187,8 +184,7 @@ def _positions(name: str, points: Any, axes: int) -> np.ndarray:
 
 def _scaled(points: np.ndarray, low: float, high: float) -> np.ndarray:
     """Return whole SVG coordinates; the vertical axis of SVG points down."""
-    unit = (points - low) / (high - low) * _UNITS
-    unit[..., 1] = _UNITS - unit[..., 1]
+    unit = (points - low) / (high - low) * _UNITS * [1, -1] + [0, _UNITS]
     return np.rint(unit.clip(-_UNITS, 2 * _UNITS)).astype(int)
 
 
