@@ -105,8 +105,7 @@ def point_movie(
         form, or a movie of more than 1.5 million characters.
     """
     check_texts("movie", {"label": label, "caption": caption, "alt": alt})
-    low, high = (check_float("limits", v) for v in limits)
-    if not low < high:
+    if not (low := check_float("limits", limits[0])) < (high := check_float("limits", limits[1])):
         raise ValueError(f"limits must increase, got {limits}")
     if len(axes) != 2 or not all(isinstance(name, str) for name in axes):
         raise ValueError(f"axes must be two names, got {axes!r}")
