@@ -273,6 +273,13 @@ def test_group_rank_is_smallest(page: SimpleNamespace) -> None:
     assert page.violations(cyclic) == 2  # over the wrong group the plain network wins
 
 
+def test_rulers_are_held_to_known_values(page: SimpleNamespace) -> None:
+    assert page.misses(torch.tensor([8.0, 8.0 + 1e-6, 7.0]).double(), 8) == 2
+    for space in (page.OnGroup(page.Dihedral(4)), page.FunctionsOnRotations(2)):
+        assert page.rank_error(space, space.point) < 1e-9
+        assert page.rank_error(space, torch.ones(space.size).double()) > 0.1
+
+
 def test_violations_are_counted_per_run(page: SimpleNamespace) -> None:
     ranks = {"a": torch.tensor([1.0, 2.0, 5.0]), "b": torch.tensor([3.0, 2.0, 1.0])}
     assert page.violations(ranks, "a") == 2  # a tie counts

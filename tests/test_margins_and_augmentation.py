@@ -236,6 +236,13 @@ def test_bounds_are_never_violated(page: SimpleNamespace) -> None:
         assert found[..., 0].mean() < found[..., 1].mean()
 
 
+def test_the_bound_by_the_mean_square_is_the_bound_where_all_lengths_are_one(page: SimpleNamespace) -> None:
+    points, beta, n = torch.eye(5).double(), torch.full((5,), 0.6).double(), np.array([10, 1000])
+    law = page.Law(None, None, beta, 1.0, 0.5, ())
+    assert page.by_mean_square(points, beta, n) == pytest.approx(law.bound(n, False), rel=1e-12)
+    assert (page.by_mean_square(points / 2, beta, n) < law.bound(n, False)).all()
+
+
 def test_the_wrong_radius_and_the_wrong_law_are_violated(page: SimpleNamespace) -> None:
     law, clue = page.signal_law(60.0, 4), page.signal_law(0.0, 4, clue=2.0)
     assert (page.errors(law, [192], 4, 2)[..., 1] > law.bound(192, True)).all()

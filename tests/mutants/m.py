@@ -75,7 +75,7 @@ MUTANTS: list[Mutant] = [
                 'k: train(unit, "vanilla" if k == "FA" else k, *run, projected=on).end.cpu() for k in TRAININGS'
             )
         },
-        parameters=_SMALL,
+        parameters={"seeds": 8, "largest": 40},
         slow=True,
     ),
     Mutant(
