@@ -215,7 +215,7 @@ def effective_rank(blocks: Sequence[Tensor]) -> Tensor:
     values = values / torch.where(largest > 0, largest, 1)
     shares = values / torch.where(largest > 0, (weights * values).sum(-1, keepdim=True), 1)
     shares = torch.where(shares > 0, shares, 1)  # whose term is zero too, and has a slope
-    return torch.where(largest[..., 0] > 0, (-(weights * torch.xlogy(shares, shares)).sum(-1)).exp(), 0)
+    return torch.where(largest[..., 0] > 0, (-(weights * torch.xlogy(shares, shares)).sum(-1)).exp(), largest[..., 0])
 
 
 def _check_square(blocks: Sequence[Tensor]) -> None:
