@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 
 # Before torch is imported: several test processes share the machine.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -11,15 +12,16 @@ import pytest
 
 from lib.page.evidence import MIME_TYPE
 from lib.page.expectations import MIME_TYPE as EXPECTATION
-from lib.page.notebooks import KERNEL_ENVIRONMENT, STRICT
+from lib.page.notebooks import KERNEL_ENVIRONMENT, REPRODUCIBLE, STRICT
 from lib.page.results import MIME_TYPE as RESULT
 from tests.figures import figure_problems
 from tests.outputs import with_stored_digits
 from tests.processors import PROCESSORS
 
-os.environ.update(KERNEL_ENVIRONMENT | STRICT | PROCESSORS[os.environ.get("PROCESSOR", "")])
-for name in [name for name, value in os.environ.items() if name in KERNEL_ENVIRONMENT and not value]:
-    del os.environ[name]  # so that a library chooses by itself; an empty value is none it knows
+# Kernels run with the instructions that outputs were stored with, or another processor's; the tests themselves with
+# those at hand, since their tolerances bear all.
+_IN_KERNELS = KERNEL_ENVIRONMENT | STRICT | PROCESSORS[os.environ.get("PROCESSOR", "")]
+os.environ.update({name: value for name, value in _IN_KERNELS.items() if name not in REPRODUCIBLE})
 
 # A panel's numbers and run time differ between machines; its text line says whether the claim holds, and is compared.
 # The numbers behind a figure are compared as the figure is: by looks.
@@ -30,8 +32,15 @@ _LONG = ("test_book.py", "test_lab.py", "test_sweep.py")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let nbval compare figures too, which it passes over, and numbers as numbers."""
+    """Let nbval compare figures too, which it passes over, and numbers as numbers, in kernels of our environment."""
+    from nbval import kernel
     from nbval.plugin import IPyNbCell
+
+    # An empty value lets a library choose by itself, and is none it knows.
+    environment = {
+        name: value for name, value in (os.environ | _IN_KERNELS).items() if value or name not in REPRODUCIBLE
+    }
+    kernel.start_new_kernel = partial(kernel.start_new_kernel, env=environment)
 
     texts = IPyNbCell.compare_outputs
 

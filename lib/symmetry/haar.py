@@ -316,7 +316,14 @@ def _largest_weight(representation: Representation) -> int:
         return max(map(_largest_weight, representation.summands))
     if isinstance(representation, TensorProduct):
         return _largest_weight(representation.first) + _largest_weight(representation.second)
-    slopes = representation._derivative(representation.group.lie_algebra())  # (lie_dimension, dim, dim)
+    group = representation.group
+    algebra = group.lie_algebra()
+    slopes = representation._derivative(algebra)  # (lie_dimension, dim, dim)
+    if not slopes.isfinite().all():  # a matrix by Euler's angles, say, which are singular at the identity
+        part = torch.linspace(0.3, 0.9, len(algebra), dtype=algebra.dtype)
+        at = group.exp(torch.tensordot(part, algebra, 1))
+        ends = (representation.matrix(group.multiply(at, group.exp(t * algebra))) for t in (1e-4, -1e-4))
+        slopes = torch.linalg.solve(representation.matrix(at), next(ends) - next(ends)) / 2e-4
     return math.ceil(float(torch.linalg.eigvals(slopes).abs().amax()) - 1e-6) if len(slopes) else 0
 
 
