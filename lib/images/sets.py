@@ -67,8 +67,8 @@ def check_images(name: str, images: Tensor, shape: tuple[int, int] | None = None
     check_tensor(name, images, (None, channels, size, size), inexact=True, real=True)
     if images.shape[-1] != images.shape[-2] or not images.numel():
         raise ValueError(f"{name} must be square and at least one, got shape {tuple(images.shape)}")
-    if float(images.abs().max()) > 1.001:
-        raise ValueError(f"{name} must have values in [-1, 1], got up to {float(images.abs().max()):.3g}")
+    if (largest := float(images.detach().abs().max())) > 1.001:
+        raise ValueError(f"{name} must have values in [-1, 1], got up to {largest:.3g}")
     return images
 
 

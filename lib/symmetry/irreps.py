@@ -52,7 +52,7 @@ def eigenspaces(table: Tensor, c: Tensor) -> list[Tensor]:
         raise ValueError(f"c must have shape ({len(table)},), got {tuple(c.shape)}")
     operator = c[table.argsort(-1)]  # row u lists the numbers of u⁻¹w
     values, vectors = torch.linalg.eigh((operator + operator.mH) / 2)
-    gap = max(1e-9, 64 * torch.finfo(c.dtype).eps) * float(values[-1] - values[0])
+    gap = max(1e-9, 64 * torch.finfo(c.dtype).eps) * float((values[-1] - values[0]).detach())
     sizes = torch.unique_consecutive((values.diff(prepend=values[:1]) > gap).cumsum(0), return_counts=True)[1]
     return list(vectors.split(sizes.tolist(), dim=-1))
 

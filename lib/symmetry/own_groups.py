@@ -178,7 +178,7 @@ def from_generators(matrices: Tensor, name: str, limit: int = CLOSURE_LIMIT) -> 
     if matrices.ndim != 3 or matrices.shape[1] != n or not matrices.numel():
         raise ValueError(f"matrices must have shape (r, n, n) with r ≥ 1 and n ≥ 1, got {tuple(matrices.shape)}")
     one = torch.eye(n, dtype=matrices.dtype, device=matrices.device)
-    defect = float((matrices @ matrices.mH - one).abs().max())
+    defect = float((matrices @ matrices.mH - one).detach().abs().max())
     if defect > 1e-8:
         raise ValueError(f"matrices must be unitary, got max |MM* − 1| = {defect:.1e}")
     check_int("limit", limit)
@@ -199,7 +199,7 @@ def from_generators(matrices: Tensor, name: str, limit: int = CLOSURE_LIMIT) -> 
 
 def _add_orbit(points: Tensor, vector: Tensor, matrices: Tensor, limit: int) -> Tensor:
     """Return the points together with the orbit of a vector under the group that the matrices generate."""
-    if len(points) and float(_distances(vector[None], points).min()) < _SAME:
+    if len(points) and float(_distances(vector[None], points).detach().min()) < _SAME:
         return points
     orbit = frontier = vector[None]
     while len(frontier):

@@ -201,10 +201,10 @@ class MatrixRepresentation(Representation):
         if a.shape != (len(g), dim, dim):
             raise ValueError(f"matrices(g) must have shape ({len(g)}, {dim}, {dim}), got {tuple(a.shape)}")
         unit = torch.eye(dim, dtype=a.dtype, device=a.device)
-        defect = max(float((a[1:] @ b - ab).abs().max()), float((a[0] - unit).abs().max()))
+        defect = max(float(gap.detach().abs().max()) for gap in (a[1:] @ b - ab, a[0] - unit))
         if not defect <= 1e-8:
             raise ValueError(f"matrices must be a homomorphism of {group}: max |ρ(g)ρ(h) − ρ(gh)| = {defect:.1e}")
-        defect = float((a @ a.mH - unit).abs().max())
+        defect = float((a @ a.mH - unit).detach().abs().max())
         if unitary and defect > 1e-8:
             got = f"max |ρ(g)ρ(g)* − 1| = {defect:.1e}"
             raise ValueError(f"matrices must be unitary: {got}; pass unitary=False to allow others")

@@ -157,7 +157,7 @@ class FreeEnergy:
         for _ in range(check_int("iterations", iterations)):
             p = self.gibbs(r)
             miss = self.residual(p) - r
-            size = float(miss.abs().max())
+            size = float(miss.detach().abs().max())
             if size < 1e-15 or (size < 1e-12 and size >= best):  # as exact as rounding allows
                 return p
             best = min(best, size)
@@ -170,8 +170,8 @@ class FreeEnergy:
 
     def _backtrack(self, r: Tensor, direction: Tensor) -> float:
         """Return the first of 1, 1/2, 1/4, … that does not lower the dual, up to rounding."""
-        here, size = float(self.lower_bound(r)), 1.0
-        while float(self.lower_bound(r + size * direction)) < here - 1e-15 and size > 1e-6:
+        here, size = float(self.lower_bound(r).detach()), 1.0
+        while float(self.lower_bound(r + size * direction).detach()) < here - 1e-15 and size > 1e-6:
             size /= 2
         return size
 

@@ -200,6 +200,7 @@ def _check_equivariant(maps: Hom, basis: Tensor) -> None:
         raise ValueError(f"basis must consist of linearly independent maps, at least one, got {len(basis)} others")
     group = maps.group
     moved = maps.apply(group.unsqueeze(group.generators()), basis.to(torch.float64))
-    defect = float((moved - basis).abs().max()) / max(float(basis.abs().max()), 1e-300)
+    gap, size = (float(t.detach().abs().max()) for t in (moved - basis, basis))
+    defect = gap / max(size, 1e-300)
     if defect > 1e-8:
         raise ValueError(f"basis must consist of equivariant maps, one changes by {defect:.1e} under a generator")

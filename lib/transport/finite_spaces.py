@@ -140,17 +140,25 @@ def orbit_closure(representation: Representation, starts: Tensor, metric: Tensor
 def _check_metric(distances: Tensor, size: int) -> None:
     """Raise unless distances are positive off the diagonal, symmetric, and obey the triangle inequality."""
     check_tensor("distances", distances, (size, size), inexact=True, real=True)
-    slack = max(1e-9, 32 * torch.finfo(distances.dtype).eps) * float(distances.abs().max())
+    slack = max(1e-9, 32 * torch.finfo(distances.dtype).eps) * float(distances.detach().abs().max())
     off = ~torch.eye(size, dtype=torch.bool, device=distances.device)
     detour = (distances[:, :, None] + distances[None]).amin(1)
-    fits = distances.ndim == 2 and bool((distances[off] > 0).all()) and float(distances.diagonal().abs().max()) <= slack
-    if not fits or float((distances - distances.mT).abs().max()) > slack or bool((distances > detour + slack).any()):
+    fits = (
+        distances.ndim == 2
+        and bool((distances[off] > 0).all())
+        and float(distances.detach().diagonal().abs().max()) <= slack
+    )
+    if (
+        not fits
+        or float((distances - distances.mT).detach().abs().max()) > slack
+        or bool((distances > detour + slack).any())
+    ):
         raise ValueError(f"distances must be one metric on {size} points, shape ({size}, {size})")
 
 
 def _nearest(x: Tensor, points: Tensor) -> Tensor:
     """Return for every x the first of the points that coincides with it."""
-    close = euclidean(x, points) <= 256 * torch.finfo(points.dtype).eps * float(points.abs().max())
+    close = euclidean(x, points) <= 256 * torch.finfo(points.dtype).eps * float(points.detach().abs().max())
     if not bool(close.any(-1).all()):
         raise ArithmeticError("the images of a point are not among the points: they are too ill-conditioned")
     return close.int().argmax(-1)

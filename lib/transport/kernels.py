@@ -44,7 +44,7 @@ def orbit_kernel(x: Tensor, y: Tensor, action: Isometries, bandwidth: float) -> 
     check_pair(action.check_points("x", x), action.check_points("y", y))
     if action.turns is not None:
         (r, theta), (rho, phi) = polar(x), polar(y)
-        radii = [float(f(t)) for f in (torch.min, torch.max) for t in (r, rho)]
+        radii = [float(f(t.detach())) for f in (torch.min, torch.max) for t in (r, rho)]
         average = TurnedKernel(action.turns, s, min(radii), max(radii))
         r, rho = torch.broadcast_tensors(r[..., :, None], rho[..., None, :])
         return average(r, rho, theta[..., :, None] - phi[..., None, :])
@@ -101,7 +101,7 @@ def _mmd_of_turns(points: Tensor, w: Tensor, order: int | float, s: float) -> Te
     i, j = torch.triu_indices(len(w), len(w), offset=1, device=w.device)
     pair = 2 * w[i] * w[j]
     radius, angle = polar(points)
-    average = TurnedKernel(order, s, float(radius.min()), float(radius.max()))
+    average = TurnedKernel(order, s, *(float(r) for r in radius.detach().aminmax()))
     if average.degree**2 < len(points) * len(i) and order**2 > average.reach and average.high <= LARGEST_ROOT:
         return average.quadratic_form(radius, angle, w)
     values = []
@@ -171,7 +171,7 @@ def kernel_reach(x: Tensor, action: Isometries, bandwidth: float) -> KernelReach
     check_action(action).check_points("x", x)
     if x.ndim != 2 or len(x) < 2:
         raise ValueError(f"x must have shape (n, {action.dim}) with n ≥ 2, got {tuple(x.shape)}")
-    kernel = orbit_kernel(x, x, action, s)
+    kernel = orbit_kernel(x.detach(), x.detach(), action, s)
     diagonal, n = float(kernel.diagonal().mean()), len(x)
     if action.order == 1:
         a = 0.0

@@ -49,7 +49,7 @@ def bootstrap(statistic: Callable[[Tensor], Tensor], seeds: int, resamples: int,
     tail = float(norm.cdf(-math.sqrt(seeds / (seeds - 1)) * student.ppf(0.975, seeds - 1)))
     values = statistic(draws)
     low, high = values.quantile(values.new_tensor([tail, 1 - tail])).tolist()
-    return Interval(float(statistic(torch.arange(seeds, device="cpu")[None])[0]), low, high)
+    return Interval(float(statistic(torch.arange(seeds, device="cpu")[None])[0].detach()), low, high)
 
 
 def paired_interval(a: Tensor, b: Tensor) -> Interval:
@@ -201,7 +201,7 @@ def equivalent_factor(plain: Curve, smart: Curve, levels: int = 9, resamples: in
 
     interval = bootstrap(log_factor, runs, resamples, seed)
     a, b = (c.best(torch.arange(runs, device="cpu")[None])[0] for c in (plain, smart))
-    best, worst = float(torch.maximum(a[-1], b[-1])), float(torch.minimum(a[0], b[0]))
+    best, worst = (float(f(*(v[k].detach() for v in (a, b)))) for f, k in ((torch.maximum, -1), (torch.minimum, 0)))
     value, low, high = (math.exp(v) for v in (interval.value, interval.low, interval.high))
     return Saving(value, low, high, best, worst, best <= worst)
 

@@ -62,7 +62,7 @@ def projection_rmd2(particles: Tensor, projector: Tensor) -> Tensor:
     """
     d = _cloud("particles", particles)
     p = check_tensor("projector", projector, (d, d), inexact=True, real=True)
-    defect = max(float((p - p.mT).abs().max()), float((p @ p - p).abs().max()))
+    defect = max(float(gap.detach().abs().max()) for gap in (p - p.mT, p @ p - p))
     if not defect <= max(1e-9, 32 * torch.finfo(p.dtype).eps):
         raise ValueError(f"projector must be an orthogonal projection, it misses P = Pᵀ = P² by {defect:.1e}")
     particles = particles / unit_of(particles, (-2, -1))

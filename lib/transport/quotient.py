@@ -254,7 +254,7 @@ def isometry_defect(matrices: Tensor) -> float:
     if not matrices.numel():
         raise ValueError(f"matrices must not be empty, got shape {tuple(matrices.shape)}")
     identity = torch.eye(matrices.shape[-1], dtype=matrices.dtype, device=matrices.device)
-    return float((matrices.mH @ matrices - identity).abs().max())
+    return float((matrices.mH @ matrices - identity).detach().abs().max())
 
 
 def radial(dim: int) -> Isometries:
