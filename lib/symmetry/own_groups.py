@@ -191,7 +191,7 @@ def from_generators(matrices: Tensor, name: str, limit: int = CLOSURE_LIMIT) -> 
     places = _distances(one, points).argmin(-1)
     name = f"{'C' if one.is_complex() else 'R'}^{n}"
     found = MatrixRepresentation(group, n, lambda g: points.to(g.device)[g[..., places.to(g.device)]].mT, name)
-    missed = float((found.matrix(permutations) - matrices).abs().max())
+    missed = float((found.matrix(permutations) - matrices).detach().abs().max())
     if missed > 1e-12 + 100 * defect:
         raise ValueError(f"matrices must generate elements that differ by more than {_SAME}, got {missed:.1e}")
     return found

@@ -89,7 +89,7 @@ class FiniteSpace:
     def isometry_defect(self) -> float:
         """Return the largest ``|d(σx, σy) − d(x, y)|``: zero exactly when the group acts by isometries."""
         moved = self.distances[self.maps[:, :, None], self.maps[:, None, :]]
-        return float((moved - self.distances).abs().max())
+        return float((moved - self.distances).detach().abs().max())
 
     def distortion(self) -> float:
         """Return ``mean_σ max d(σx, σy) / d(x, y)``, by how much symmetrisation may raise a Lipschitz constant."""
