@@ -95,7 +95,7 @@ class FiniteSpace:
         """Return ``mean_σ max d(σx, σy) / d(x, y)``, by how much symmetrisation may raise a Lipschitz constant."""
         moved = self.distances[self.maps[:, :, None], self.maps[:, None, :]]
         off = ~torch.eye(self.size, dtype=torch.bool, device=self.distances.device)
-        return float((moved[:, off] / self.distances[off]).amax(-1).mean()) if self.size > 1 else 1.0
+        return float((moved[:, off] / self.distances[off]).detach().amax(-1).mean()) if self.size > 1 else 1.0
 
     def kernel(self, bandwidth: float = 1.0) -> Tensor:
         """Return the Gaussian kernel ``exp(−d(x, y)² / 2s²)``, shape ``(N, N)``; invariant where the distance is."""
