@@ -140,7 +140,7 @@ class Norm:
         length, order = self.basis.length, self.basis.order
         units, parts = self._blocks(torch.eye(length, dtype=beta.dtype, device=beta.device)), []
         svds = [torch.linalg.svd(block) for block in self._blocks(beta)]
-        least = floor * max(float(s.max()) for _, s, _ in svds)
+        least = floor * max(float(s.detach().max()) for _, s, _ in svds)
         for (u, s, vh), unit in zip(svds, units, strict=True):
             d = s.shape[-1]
             power = torch.where(s > least, d**self.weight * s ** (self.p - 1), 0).to(u.dtype)[..., None, :]
