@@ -104,7 +104,7 @@ def test_advice_covers_all_answers() -> None:
 def test_averaging_a_fit_that_never_saw_turned_pictures_is_worse_than_nothing() -> None:
     """At other seeds: upright digits are better left to a plain fit, turned ones to its average."""
     for name, better in (("upright", "nothing"), ("all poses", "averaging afterwards")):
-        found = [page.untrainable(name, s, 40) for s in (101, 102, 103, 104)]
+        found = [page.risks(name, s, 40) for s in (101, 102, 103, 104)]
         mean = {way: np.mean([f[way] for f in found]) for way in found[0]}
         worse = {"nothing": "averaging afterwards", "averaging afterwards": "nothing"}[better]
         assert mean[better] < mean[worse], name
