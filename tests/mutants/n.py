@@ -77,6 +77,13 @@ MUTANTS: list[Mutant] = [
         slow=True,
     ),
     Mutant(
+        "N6",
+        "noise of twice the length",
+        ("ratio_error",),
+        page={"y, G = t.abs() + NOISE * noise.to(place)": "y, G = t.abs() + 2 * NOISE * noise.to(place)"},
+        slow=True,
+    ),
+    Mutant(
         "N7",
         "the law misses one image of each centre",
         ("flow_residual",),
