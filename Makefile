@@ -19,7 +19,7 @@ WORKERS ?= 2
 POINTS := tests/test_sweep_points.py
 
 .DEFAULT_GOAL := help
-.PHONY: help book editions test mutants twice processors points lint lab execute seeds bench resolve constraints clean
+.PHONY: help book editions test mutants twice processors points lint lab execute seeds groups bench resolve constraints clean
 
 help:  ## say what can be made
 	@echo "Symmetry, Measured. Targets:"
@@ -84,13 +84,15 @@ lab: $(STAMP)  ## open the chapters in JupyterLab, on a page with their order (O
 execute: $(STAMP)  ## run the notebooks and refresh their stored outputs (NAMES="haar_projections" for some)
 	$(BIN)/python -m lib.page.notebooks execute $(NAMES)
 
-seeds: NAMES ?= $(basename $(notdir $(wildcard sweeps/seeds/*.yml)))
+groups seeds: NAMES ?= $(basename $(notdir $(wildcard sweeps/seeds/*.yml)))
+groups: $(STAMP)  ## run the chapters with every group at fifteen new seeds and store it, hours (NAMES="ensembles" for some)
 seeds: $(STAMP)  ## run the chapters at ten other seeds, store how their claims fared and show it (NAMES="ensembles" for some)
+groups seeds:
 	@for name in $(NAMES); do \
-	  $(BIN)/python -m lib.sweep run sweeps/seeds/$$name.yml -o sweep-results/seeds/$$name && \
-	  $(BIN)/python -m lib.sweep store sweeps/seeds/$$name.yml -o sweep-results/seeds/$$name \
-	    --to data/results/$$name/seeds.parquet || exit 1; done
-	$(BIN)/python -m lib.page.notebooks execute $(NAMES)
+	  $(BIN)/python -m lib.sweep run sweeps/$@/$$name.yml -o sweep-results/$@/$$name && \
+	  $(BIN)/python -m lib.sweep store sweeps/$@/$$name.yml -o sweep-results/$@/$$name \
+	    --to data/results/$$name/$@.parquet || exit 1; done
+	[ $@ = groups ] || $(BIN)/python -m lib.page.notebooks execute $(NAMES)
 
 bench: $(STAMP)  ## run the side-by-side timings anew and store them for the page on performance
 	rm -rf sweep-results/timings

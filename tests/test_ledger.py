@@ -26,7 +26,7 @@ from lib.page.expectations import MIME_TYPE as EXPECTATION
 from lib.page.expectations import expectation_html
 from lib.page.ledger import bound_dates, collect, count_line, expectation_problems, problems, read_records
 from lib.page.records import panel_html
-from lib.page.seed_tables import OtherSeeds, read_seed_tables
+from lib.page.seed_tables import OtherSeeds, read_other_seeds, read_seed_tables
 from symmetry import CommitLink, link_back
 
 ROOT = Path(__file__).parent.parent
@@ -144,7 +144,8 @@ def seed_table(folder: Path, **columns: list) -> None:
     frame = pd.DataFrame({"seed": [1, 2, 3], "T1.holds": [1.0, 1.0, 0.0]} | columns)
     frame.attrs = {"commit": "0123456789" * 4, "date": "2026-01-01", "seconds": 360}
     (folder / "ideas").mkdir()
-    frame.to_parquet(folder / "ideas" / "seeds.parquet")
+    for name in ("seeds", "groups"):
+        frame.to_parquet(folder / "ideas" / f"{name}.parquet")
 
 
 def test_other_seeds(tmp_path: Path) -> None:
@@ -163,6 +164,7 @@ def test_other_seeds(tmp_path: Path) -> None:
     assert "{claim}`T1` held at 1 of 3" in page
     assert "ideas: *a half* held at 2 of 3" in page
     assert collect([], claims, tmp_path / "empty")[0].others is None
+    assert read_other_seeds(tmp_path, claims, "groups") == {"T1": found.others}
 
 
 @pytest.mark.parametrize(

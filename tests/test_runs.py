@@ -21,7 +21,7 @@ from run_pages import at_scale
 
 ROOT = BOOK.parent
 RUNS = [path for path in find_notebooks([]) if path.parent.name == "runs"]
-TABLES = sorted(path for path in FOLDER.glob("*/*.parquet") if path.stem != "seeds")
+TABLES = sorted(path for path in FOLDER.glob("*/*.parquet") if path.stem not in ("seeds", "groups"))
 SPECIFICATIONS = {path.read_text(encoding="utf-8") for path in (ROOT / "sweeps").glob("*.yml")}
 
 

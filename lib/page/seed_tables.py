@@ -1,4 +1,4 @@
-"""How claims fare at other seeds: the stored sweeps of whole chapters over their parameter ``seed``."""
+"""How claims fare at other seeds and groups: the stored sweeps of whole chapters over these parameters."""
 
 from __future__ import annotations
 
@@ -64,23 +64,23 @@ class SeedTable:
         return {name.removeprefix(_PREFIX): int((self.table[name] == 1).sum()) for name in names}
 
 
-def read_seed_tables(results: Path) -> list[SeedTable]:
-    """Return the stored sweeps over seeds, ``CHAPTER/seeds.parquet`` in a folder of results, by chapter."""
+def read_seed_tables(results: Path, name: str = "seeds") -> list[SeedTable]:
+    """Return the stored sweeps of whole chapters, ``CHAPTER/NAME.parquet`` in a folder of results, by chapter."""
     import pandas as pd  # here, so that a notebook's first import stays quick
 
-    return [SeedTable(path.parent.name, pd.read_parquet(path)) for path in sorted(results.glob("*/seeds.parquet"))]
+    return [SeedTable(path.parent.name, pd.read_parquet(path)) for path in sorted(results.glob(f"*/{name}.parquet"))]
 
 
-def read_other_seeds(results: Path, claims: dict[str, Claim]) -> dict[str, OtherSeeds]:
-    """Return how each claim of the register fared in the stored sweeps; a claim that was not run is left out.
+def read_other_seeds(results: Path, claims: dict[str, Claim], name: str = "seeds") -> dict[str, OtherSeeds]:
+    """Return how each claim of the register fared in the stored sweeps of a name; one that was not run is left out.
 
     The numbers are compared with the bounds of the register as it is now.
     """
     found = {}
-    for chapter in read_seed_tables(results):
-        for name in (column.removesuffix(".holds") for column in chapter.table.columns if column.endswith(".holds")):
-            if name in claims and all(f"{name}.{check}.control" in chapter.table for check in claims[name].checks):
-                found[name] = _compare(claims[name], chapter.table)
+    for chapter in read_seed_tables(results, name):
+        for claim in (column.removesuffix(".holds") for column in chapter.table.columns if column.endswith(".holds")):
+            if claim in claims and all(f"{claim}.{check}.control" in chapter.table for check in claims[claim].checks):
+                found[claim] = _compare(claims[claim], chapter.table)
     return found
 
 
