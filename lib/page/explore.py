@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lib.page.progress import is_watched
+from lib.progress import is_watched
 
 
 def explore(function: Callable[..., None], **choices: Sequence[Any]) -> None:
