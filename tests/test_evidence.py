@@ -133,8 +133,6 @@ def test_claims_that_cannot_be_settled(claims: dict, claim_id: str) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"seeds": 0}, "seeds"),
-        ({"seeds": []}, "seeds"),
         ({"of": "lib.page.evidence.nothing"}, "function"),
         ({"of": torch.ones(2)}, "of must name the function"),
         ({"of": None}, "of must name the function"),

@@ -18,8 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from lib.page.figures import check_texts
-
 _UNITS = 1000  # the side of a panel in the numbers of the SVG
 LARGEST = 1_500_000  # characters of one movie
 _DATA = '<script type="application/json">'
@@ -103,7 +101,6 @@ def point_movie(
     ValueError
         No panel or time, another number of frames, NaN, empty limits, or a movie of more than 1.5 million characters.
     """
-    check_texts("movie", {"label": label, "caption": caption, "alt": alt})
     low, high = limits
     moving = [np.asarray(panel.frames, dtype=float) for panel in panels]
     if not moving or not len(times) or not low < high or any(len(m) != len(times) for m in moving):
