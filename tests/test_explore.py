@@ -25,8 +25,6 @@ def power(n: int = 2, base: float = 3.0) -> None:
     print(base**n)
 
 
-
-
 def test_prints_once_where_nobody_is(capsys: pytest.CaptureFixture[str]) -> None:
     explore(power, n=range(5), base=[1.0, 3.0])
     assert capsys.readouterr().out == "9.0\n"

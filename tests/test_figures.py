@@ -18,9 +18,20 @@ import pytest
 import torch
 from matplotlib.colors import to_rgb
 from matplotlib.image import imread
+from PIL import Image
 
 from lib.page.figure_data import LARGEST, figure_data
-from lib.page.figures import COLOURS, PIXELS_PER_INCH, image_grid, png, show, smallest_text, style, table
+from lib.page.figures import (
+    COLOURS,
+    PIXELS_PER_INCH,
+    image_grid,
+    in_few_colours,
+    png,
+    show,
+    smallest_text,
+    style,
+    table,
+)
 from lib.page.notebooks import find_notebooks
 from tests.figures import ALIKE, emptiness, figure_problems, read_png, shrunk, similarity
 
@@ -142,6 +153,20 @@ def sizes_of_figures(notebook: dict[str, Any]) -> dict[str, dict[str, float]]:
     return found
 
 
+def test_a_plot_has_a_palette_and_a_photograph_has_not() -> None:
+    """A picture in few colours is smaller and looks the same; one that would not is left alone."""
+    with style():
+        fig, ax = plt.subplots()
+        ax.plot([0, 1, 3])
+    plot, noise = png(fig), io.BytesIO()
+    small = in_few_colours(plot)
+    assert len(small) < 0.5 * len(plot)
+    before, after = (shrunk(read_png(base64.b64encode(p).decode())) for p in (plot, small))
+    assert similarity(before, after) > 0.999
+    Image.fromarray(np.random.default_rng(0).integers(256, size=(64, 64, 3), dtype=np.uint8)).save(noise, "png")
+    assert in_few_colours(noise.getvalue()) == noise.getvalue()
+
+
 def texts_of(notebook: dict[str, Any]) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield the kind and the texts of every figure, table and film of a page."""
     for output in (output for cell in notebook["cells"] for output in cell.get("outputs", [])):
@@ -184,8 +209,6 @@ def test_table(shown: list) -> None:
 def test_image_grid(images: Any) -> None:
     fig = image_grid(images, ["a", "b", "c"], columns=2, limits=(0, 1))
     assert [ax.get_title() for ax in fig.axes] == ["a", "b", "c", ""]
-
-
 
 
 def test_named_colours_mean_the_same_after_the_style_has_ended() -> None:

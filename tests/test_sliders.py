@@ -11,7 +11,6 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
-import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from PIL import Image
@@ -90,7 +89,3 @@ def test_moves_in_a_browser(tmp_path: Path, browser: Browser) -> None:
     page.wait_for_function("document.querySelector('button').ariaLabel === 'Play'")
     assert page.evaluate(shown) == [False, False, True]
     page.close()
-
-
-
-
