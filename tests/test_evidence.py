@@ -13,7 +13,6 @@ import torch
 
 from lib import ROOT
 from lib.page.claims import load_claims, load_finished_chapters
-from lib.page.clock import _Clock
 from lib.page.evidence import MIME_TYPE, ClaimFailed, evaluate, settle
 from lib.page.records import record_holds
 from lib.page.seed_tables import read_other_seeds
@@ -134,8 +133,6 @@ def test_claims_that_cannot_be_settled(claims: dict, claim_id: str) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"seeds": 0}, "seeds"),
-        ({"seeds": []}, "seeds"),
         ({"of": "lib.page.evidence.nothing"}, "function"),
         ({"of": torch.ones(2)}, "of must name the function"),
         ({"of": None}, "of must name the function"),
@@ -169,12 +166,19 @@ def test_kinds_of_numbers(claims: dict, make: type) -> None:
 
 
 def test_record_and_text(claims: dict) -> None:
-    meta = META | {"seconds": 0.123456, "of": (evaluate, torch.ones(1)), "seeds": range(3)}
+    meta = META | {"of": (evaluate, torch.ones(1)), "seeds": range(3), "tables": ["ideas/rates"]}
     first = evaluate("T1", GOOD, BROKEN, claims=claims, **meta)
     second = evaluate("T1", GOOD | {"small": 5e-10}, BROKEN | {"small": 7.0}, claims=claims, **META)
     assert first.text() == second.text() == "T1 settled: small, count hold; the broken controls fail"
     record = json.loads(json.dumps(first.record(), allow_nan=False))
-    expected = {"id": "T1", "holds": True, "seconds": 0.123, "dtype": "float32", "device": "cpu", "seeds": [0, 1, 2]}
+    expected = {
+        "id": "T1",
+        "holds": True,
+        "tables": ["ideas/rates"],
+        "dtype": "float32",
+        "device": "cpu",
+        "seeds": [0, 1, 2],
+    }
     assert expected.items() <= record.items()
     assert record["bound"] == {"small": 1e-6, "count": 15}
     assert record["function"] == "lib.page.evidence.evaluate"
@@ -241,14 +245,18 @@ def test_rounding_never_changes_a_verdict(tmp_path: Path) -> None:
     ("old", "new", "message"),
     [
         ("id: T2", "id: T1", "T1: the id occurs twice"),
-        ('title: "A toy"', "title: 3", "T1: field 'title'"),
-        ("beyond_sources: false", "beyond_sources: maybe", "T1: field 'beyond_sources'"),
-        ("bound: 15", "bound: much", "'count': field 'bound'"),
-        ("bound: 15", "bound: .nan", "'count': field 'bound'"),
-        ('"=="', '"~"', "'count': field 'relation'"),
-        (', label: "dimension"', "", "'count' must have the fields"),
-        ('label: "dimension"', 'label: "dimension of $E"', "'count': field 'label' must have its formulas between"),
-        ("chapter: ideas\n", "chapter: ideas\n    notes: x\n", "T1: unknown field 'notes'"),
+        ('title: "A toy"', "title: 3", "T1: title: Input should be a valid string"),
+        ("beyond_sources: false", "beyond_sources: maybe", "T1: beyond_sources: Input should be a valid boolean"),
+        ("bound: 15", "bound: much", "T1: checks count bound: Input should be a valid number"),
+        ("bound: 15", "bound: .nan", "T1: checks count bound: Input should be a finite number"),
+        ('"=="', '"~"', "T1: checks count relation: Input should be '<='"),
+        (', label: "dimension"', "", "T1: checks count label: Field required"),
+        (
+            'label: "dimension"',
+            'label: "dimension of $E"',
+            "T1: checks count label: .* between dollars",
+        ),
+        ("chapter: ideas\n", "chapter: ideas\n    notes: x\n", "T1: notes: "),
         ("finished_chapters: [ideas]", "", "finished_chapters"),
     ],
 )
@@ -280,7 +288,7 @@ def test_pairs_and_what_is_measured(claims: dict, monkeypatch: pytest.MonkeyPatc
     assert [record["seeds"] for record in records] == [5, 5, None, 4]
     assert [record["dtype"] for record in records] == ["float32", "float64", "float32", "float32"]
     assert {record["device"] for record in records} == {"cpu"}
-    assert all(record["holds"] and record["seconds"] is None for record in records)
+    assert all(record["holds"] and record["tables"] == [] for record in records)
     assert "4 values, float32 on cpu" in shown[2]["text/html"]
     meta = {"of": (evaluate, torch.ones(1, device="meta"), np.ones(2, dtype=np.int64)), "claims": claims}
     assert evaluate("T1", GOOD, BROKEN, **meta).record()["device"] == "cpu, meta"
@@ -298,22 +306,6 @@ def test_functions_of_the_page_are_named_as_such(claims: dict) -> None:
 
     three_routes.__module__, three_routes.__qualname__ = "__main__", "three_routes"
     assert evaluate("T1", GOOD, BROKEN, of=three_routes, claims=claims).record()["function"] == "#three_routes"
-
-
-def test_seconds_are_those_of_cells(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the time in which cells ran counts, and each reading begins anew."""
-    now = [0.0]
-    monkeypatch.setattr("time.perf_counter", lambda: now[0])
-    clock = _Clock()
-    now[0] = 2.0
-    clock.stop()  # a cell of 2 s; then its reader thinks for 98 s
-    now[0] = 100.0
-    clock.start()
-    now[0] = 103.0
-    assert clock.read() == 5.0  # in the middle of a cell
-    now[0] = 104.0
-    clock.stop()
-    assert clock.read() == 1.0
 
 
 def test_a_check_without_room_says_why_and_no_other_does() -> None:

@@ -25,21 +25,6 @@ def power(n: int = 2, base: float = 3.0) -> None:
     print(base**n)
 
 
-@pytest.mark.parametrize(
-    ("function", "choices", "message"),
-    [
-        (power, {"n": [2]}, r"arguments of power, \['n', 'base'\], got \['n'\]"),
-        (power, {"n": [2], "base": [3.0], "m": [1]}, r"got \['n', 'base', 'm'\]"),
-        (power, {"n": [1, 3], "base": [3.0]}, r"n of power must have a default among its choices, \[1, 3\], got 2"),
-        (power, {"n": [2], "base": []}, r"base of power .* \[\], got 3.0"),
-        (lambda n: None, {"n": [1]}, r"n of <lambda> must have a default .*, got none"),
-    ],
-)
-def test_choices_fit_the_function(function: Any, choices: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        explore(function, **choices)
-
-
 def test_prints_once_where_nobody_is(capsys: pytest.CaptureFixture[str]) -> None:
     explore(power, n=range(5), base=[1.0, 3.0])
     assert capsys.readouterr().out == "9.0\n"

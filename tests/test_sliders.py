@@ -11,7 +11,6 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
-import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from PIL import Image
@@ -90,23 +89,3 @@ def test_moves_in_a_browser(tmp_path: Path, browser: Browser) -> None:
     page.wait_for_function("document.querySelector('button').ariaLabel === 'Play'")
     assert page.evaluate(shown) == [False, False, True]
     page.close()
-
-
-@pytest.mark.parametrize(
-    ("count", "change", "message"),
-    [
-        (1, {}, "one length of at least 2, got 1 and 2"),
-        (3, {}, "one length of at least 2, got 3 and 2"),
-        (2, {"label": "fig-sines"}, "label must be 'movie-'"),
-        (2, {"caption": " "}, "caption must be"),
-        (2, {"alt": "waves"}, "alt must describe"),
-    ],
-)
-def test_bad_input(count: int, change: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        slider([drawn(1)] * count, [1, 2], **(TEXTS | change))
-
-
-def test_frames_have_one_size() -> None:
-    with pytest.raises(ValueError, match="figures must have one size"):
-        slider([drawn(1, figsize=(4, 2)), drawn(2, figsize=(4, 3))], [1, 2], **TEXTS)

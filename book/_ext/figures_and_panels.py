@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-MIME_TYPE = "application/vnd.symmetry-book.evidence+json"
+from lib.page.claims import Claim
+from lib.page.evidence import MIME_TYPE
+from lib.page.expectations import MIME_TYPE as EXPECTATION
+from lib.page.expectations import expectation_html
+from lib.page.records import panel_html
+
 CSV = "text/csv"
+Note = Callable[[Mapping[str, Any]], str]
 
 
 def prepare_notebook(
-    notebook: dict[str, Any], tests: Mapping[str, str], notes: Mapping[str, str] | None = None
+    notebook: dict[str, Any], claims: Mapping[str, Claim], note: Note = lambda record: ""
 ) -> tuple[dict[str, Any], list[str]]:
     """Return the notebook as the book shows it, and messages about figures that cannot be shown well.
 
     A figure and a panel each get a cell of their own, because MyST-NB's figure options hold for a whole cell. A cell
-    that defines functions or classes gets an anchor for each, to which the panels link. ``tests`` names the test of
-    every claim, ``notes`` says what else stands behind it.
+    that defines functions or classes gets an anchor for each, to which the panels link. Panels and expectations are
+    drawn from their records; ``note`` says what else stands behind one.
     """
     messages: list[str] = []
     anchored: set[str] = set()
@@ -27,7 +33,7 @@ def prepare_notebook(
         if cell["cell_type"] != "code":
             cells.append(cell)
             continue
-        cells += _anchors(cell, number) + _split(cell, number, messages, anchored, tests, notes or {})
+        cells += _anchors(cell, number) + _split(cell, number, messages, anchored, claims, note)
     return notebook | {"cells": cells}, messages
 
 
@@ -46,8 +52,8 @@ def _split(
     number: int,
     messages: list[str],
     anchored: set[str],
-    tests: Mapping[str, str],
-    notes: Mapping[str, str],
+    claims: Mapping[str, Claim],
+    note: Note,
 ) -> list[dict[str, Any]]:
     cells = [cell | {"outputs": []}]
     fresh = True  # whether the last cell may take another output as it is
@@ -64,6 +70,8 @@ def _split(
         if image is None and MIME_TYPE not in data:
             if not fresh:
                 cells.append(_continuation(cell, len(cells)))
+            if EXPECTATION in data:
+                output = output | {"data": {"text/html": expectation_html(data[EXPECTATION])}}
             cells[-1]["outputs"].append(output)
             fresh = True
             continue
@@ -73,7 +81,7 @@ def _split(
         if image is not None:
             _add_figure(cells[-1], output, image, number, messages)
         else:
-            _add_panel(cells, output, anchored, tests, notes)
+            _add_panel(cells, output, anchored, claims, note)
     return cells
 
 
@@ -114,18 +122,19 @@ def _add_panel(
     cells: list[dict[str, Any]],
     output: dict[str, Any],
     anchored: set[str],
-    tests: Mapping[str, str],
-    notes: Mapping[str, str],
+    claims: Mapping[str, Claim],
+    note: Note,
 ) -> None:
     """Add a panel, with an anchor at a claim's first one, and the links to ledger, function and test below it."""
     record = output["data"][MIME_TYPE]
-    html = "".join(output["data"].get("text/html", ""))
+    claim = claims[record["id"]]
+    html = panel_html(claim, record)
     if record["id"] not in anchored:
         anchored.add(record["id"])
         html = html.replace("<div ", f"<div id='evidence-{record['id'].lower()}' ", 1)
     cells[-1]["outputs"] = [output | {"data": {"text/html": html, "text/plain": output["data"]["text/plain"]}}]
     links = f"Ledger: {{claim}}`{record['id']}`. Function: {function_link(record['function'])}. "
-    links += f"Test: {{test}}`{tests[record['id']]}`. {notes.get(record['id'], '')}".rstrip()
+    links += f"Test: {{test}}`{claim.test}`. {note(record)}".rstrip()
     source = f"```{{div}} evidence-links\n{links}\n```\n"
     cells.append(
         {"cell_type": "markdown", "id": f"links-{len(anchored)}-{len(cells)}", "metadata": {}, "source": source}

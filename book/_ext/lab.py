@@ -21,13 +21,13 @@ from pathlib import Path
 from posixpath import dirname, join, normpath, relpath
 from typing import Any
 
-import yaml
 from pybtex.database import Entry, parse_file
 from pybtex.richtext import Text
 
 from author_year import names_of
 from lib import ROOT
 from lib.page.claims import Claim, load_claims
+from lib.page.editions import contents
 
 _ROLE = re.compile(r"\{(cite|cite:t|claim|doc|eq|numref|prf:ref|py:func|py:mod|ref|term)\}`([^`]+)`")
 _LINK = re.compile(r"(?<!!)\[([^\[\]]+)\]\((/?[\w/]+)\)")  # to a page by its name
@@ -76,7 +76,7 @@ class Book:
 
 def read_book(book: Path) -> Book:
     """Return the titles, claims, literature and labels of a book."""
-    names = list(contents(book))
+    names = [name for _, pages in contents(book) for name in pages]
     texts = {name: list(_cells(book, name)) for name in names}
     titles = {name: next(iter(re.findall(r"^# (.+)$", "\n".join(t), re.MULTILINE)), name) for name, t in texts.items()}
     found = Book(titles, load_claims(book / "claims.yml"), parse_file(book / "references.bib").entries)
@@ -91,14 +91,6 @@ def read_book(book: Path) -> Book:
         for label, kind, caption in _captions(book, name):
             found.targets[label] = (name, f"{kind} “{_beginning(caption)}”")
     return found
-
-
-def contents(book: Path) -> Iterator[str]:
-    """Yield the names of all pages in the order of the contents."""
-    toc = yaml.safe_load((book / "_toc.yml").read_text(encoding="utf-8"))
-    yield toc["root"]
-    for chapter in (chapter for part in toc["parts"] for chapter in part["chapters"]):
-        yield from (page["file"] for page in (chapter, *chapter.get("sections", [])))
 
 
 def in_words(text: str, page: str, book: Book) -> str:
@@ -173,12 +165,11 @@ def write_copies(book: Path, folder: Path) -> list[str]:
 
 def start_page(book: Path, content: Book) -> str:
     """Return the page with which JupyterLab opens: all notebooks in the order of the contents."""
-    toc = yaml.safe_load((book / "_toc.yml").read_text(encoding="utf-8"))
-    lines = [_START.format(title=content.titles[toc["root"]])]
-    for part in toc["parts"]:
-        pages = [page["file"] for chapter in part["chapters"] for page in (chapter, *chapter.get("sections", []))]
-        if pages := [page for page in pages if page in content.copied]:
-            lines += [f"## {part['caption']}", "", *(_line(page, content) for page in pages), ""]
+    (_, (root,)), *parts = contents(book)
+    lines = [_START.format(title=content.titles[root])]
+    for caption, names in parts:
+        if pages := [name for name in names if name in content.copied]:
+            lines += [f"## {caption}", "", *(_line(page, content) for page in pages), ""]
     return "\n".join(lines)
 
 

@@ -23,6 +23,7 @@ from sphinx.util.docutils import SphinxDirective, SphinxRole
 from lib.page.claims import load_claims
 from lib.page.ledger import collect, count_line, read_records
 from lib.page.movies import excerpt
+from lib.page.records import panel_html
 from lib.page.seed_tables import read_seed_tables
 
 logger = logging.getLogger(__name__)
@@ -147,7 +148,7 @@ class Panel(_FromNotebooks):
         """Return statement, panel and links."""
         claim = load_claims(Path(self.env.srcdir) / "claims.yml")[self.arguments[0]]
         records = read_records(self.notebook(claim.chapter))
-        panel = next(record.panel for record in records if record.content["id"] == claim.id)
+        panel = next(panel_html(claim, r.content) for r in records if r.content["id"] == claim.id)
         links = f"Ledger: {{claim}}`{claim.id}`. Panel: {{evidence}}`{claim.id} {claim.chapter}`. "
         links += f"Chapter: {{doc}}`{claim.chapter}`. Test: {{test}}`{claim.test}`."
         below = nodes.container(classes=["evidence-links"])

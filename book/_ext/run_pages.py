@@ -25,17 +25,18 @@ def at_scale(run: str, root: Path) -> str:
         if _notebook(text) == run:
             lines += [f"`sweeps/{path.name}` executes this page once per point:", ""]
             lines += ["```yaml", text.rstrip(), "```", ""]
-    for path, facts in tables(run, root / "data" / "results"):
+    for path, facts, notebook in stored_tables(root / "data" / "results"):
+        if notebook != run:
+            continue
         lines += [f"`{path.relative_to(root)}` is the stored table:", "", "| | |", "|---|---|", *_rows(facts), ""]
     return "\n".join(["## At scale", "", *lines]) if lines else ""
 
 
-def tables(run: str, results: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Yield the path and the provenance of every stored table that a run made."""
+def stored_tables(results: Path) -> Iterator[tuple[Path, dict[str, Any], str]]:
+    """Yield the path and the provenance of every stored table, and the notebook that made it."""
     for path in sorted(results.glob("*/*.parquet")):
         facts = json.loads(pq.read_schema(path).metadata[b"PANDAS_ATTRS"])
-        if _notebook(facts["specification"]) == run:
-            yield path, facts
+        yield path, facts, _notebook(facts["specification"])
 
 
 @cache

@@ -6,8 +6,9 @@ import importlib
 import json
 import pkgutil
 import re
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +22,13 @@ from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 import author_year  # noqa: F401  (registers the bibliography style)
 import colab
-from evidence_sources import sources
 from external_names import resolve_external
 from figures_and_panels import prepare_notebook
 from ledger_page import claim_markdown, group_by_section, overview_markdown, seeds_markdown
 from lib.page.claims import load_claims, load_finished_chapters, load_sections
 from lib.page.ledger import BoundDates, Row, bound_dates, collect, expectation_problems, problems, read_records
 from lib.page.seed_tables import read_other_seeds, read_seed_tables
-from run_pages import at_scale
+from run_pages import at_scale, stored_tables
 
 logger = logging.getLogger(__name__)
 _BARS = re.compile(r"(`[^`]*`)|\|")
@@ -213,14 +213,31 @@ def read_notebook(app: Sphinx, docname: str, source: list[str]) -> None:
     path = Path(app.env.doc2path(docname))
     if path.suffix != ".ipynb":
         return
-    tests = {name: claim.test for name, claim in load_claims(Path(app.srcdir) / "claims.yml").items()}
-    content = json.loads(source[0])
-    notebook, messages = prepare_notebook(content, tests, sources(content, Path(app.srcdir).parent))
+    book = Path(app.srcdir)
+    notebook, messages = prepare_notebook(json.loads(source[0]), load_claims(book / "claims.yml"), partial(_note, book))
     for message in messages:
         logger.warning(message, location=docname, type="symmetry", subtype="figure")
     if docname.startswith("runs/") and (text := at_scale(docname, Path(app.srcdir).parent)):
         notebook["cells"].append({"cell_type": "markdown", "id": "at-scale", "metadata": {}, "source": text})
     source[0] = json.dumps(notebook)
+
+
+def _note(book: Path, record: Mapping[str, Any]) -> str:
+    """Return the scale of a panel's numbers, the runs that stored some of them, and the day of its bound."""
+    runs, dates = _runs(book.parent / "data" / "results"), _dates(book / "claims.yml")
+    used = ", ".join(f"{{doc}}`/{run}`" for run in sorted({runs[table] for table in record.get("tables", ())}))
+    scale = f"full, with numbers stored by {used}" if used else "the page's own, computed above"
+    since = max(((day, commit) for (name, _), (commit, day) in dates.items() if name == record["id"]), default=None)
+    return f"Scale: {scale}." + (f" Bound: unchanged since {since[0]} ({{commit}}`{since[1]}`)." if since else "")
+
+
+_dates = cache(bound_dates)
+
+
+@cache
+def _runs(results: Path) -> dict[str, str]:
+    """Return the run of every stored table."""
+    return {path.relative_to(results).with_suffix("").as_posix(): run for path, _, run in stored_tables(results)}
 
 
 def tidy_docstring(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
@@ -288,7 +305,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.setup_extension("sphinx.ext.autodoc")
     app.setup_extension("sources_of_tests")
     app.setup_extension("claim_graph")
-    for name in ("architecture", "figure_data", "folded_api", "landing", "lighter", "mending", "social"):
+    for name in ("architecture", "figure_data", "folded_api", "landing", "ledger_data", "lighter", "mending", "social"):
         app.setup_extension(name)
     app.add_directive("api", Api)
     app.add_directive("ledger", Ledger)

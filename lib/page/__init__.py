@@ -1,11 +1,10 @@
 """What a page of the book shows, and the checks behind it; no mathematics.
 
 ``evidence``, ``records``, ``expectations``, ``claims``   a claim's number beside its bound and its broken control
-``clock``   how long the cells before it took
 ``ledger``, ``seed_tables``   all claims on one page, also at other seeds; a figure of these
 ``figures``, ``figure_data``   figures with the numbers behind them, tables
 ``movies``, ``sliders``   films to scrub through, figures with a slider
 ``parameters``, ``results``, ``notebooks``   parameters, stored numbers, execution
-``progress``, ``explore``   a bar and controls, for a reader in JupyterLab
+``explore``   controls for a reader in JupyterLab
 ``editions``, ``printing``   the built book as a zip and as a PDF
 """

@@ -1,18 +1,25 @@
 """The register of claims, ``book/claims.yml``: what the book promises to show, and the bound each number must meet."""
 
-from __future__ import annotations
-
 import math
 import operator
-import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import yaml
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    StrictBool,
+    StringConstraints,
+    TypeAdapter,
+    ValidationError,
+)
 
 from lib import ROOT
 
@@ -24,8 +31,13 @@ RELATIONS: dict[str, Callable[[float, float], bool]] = {
     "==": operator.eq,
 }
 SIGNS = {"<=": "≤", "<": "&lt;", ">=": "≥", ">": "&gt;", "==": "="}  # as HTML and Markdown show them
-_TEXT_FIELDS = ("id", "source", "title", "statement", "evidence", "chapter", "test")
-_TEST_ID = re.compile(r"tests/[\w/]+\.py::\w+(::\w+)*(\[.*\])?")
+_Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+
+
+def _formulas_closed(label: str) -> str:
+    if label.count("$") % 2:
+        raise ValueError("formulas must stand between dollars")
+    return label
 
 
 @dataclass(frozen=True)
@@ -36,10 +48,12 @@ class Check:
     ``tight`` says why the number cannot keep half of the bound free, where it does not.
     """
 
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
     name: str
-    relation: str
-    bound: float
-    label: str
+    relation: Literal["<=", "<", ">=", ">", "=="]
+    bound: FiniteFloat
+    label: Annotated[str, AfterValidator(_formulas_closed)]
     tight: str = ""
 
     def holds(self, value: float) -> bool:
@@ -59,15 +73,20 @@ class Check:
 class Claim:
     """One row of ``book/claims.yml``."""
 
-    id: str
-    source: str
-    title: str
-    statement: str
-    evidence: str
-    chapter: str
-    test: str
-    beyond_sources: bool
-    checks: dict[str, Check]
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    id: _Text
+    source: _Text
+    title: _Text
+    statement: _Text
+    evidence: _Text
+    chapter: _Text
+    test: Annotated[_Text, Field(pattern=r"^tests/[\w/]+\.py::\w+(::\w+)*(\[.*\])?$")]
+    beyond_sources: StrictBool = False
+    checks: dict[str, Check] = field(default_factory=dict)
+
+
+_ROW = TypeAdapter(Claim)
 
 
 def load_claims(path: str | Path | None = None) -> dict[str, Claim]:
@@ -83,14 +102,7 @@ def load_claims(path: str | Path | None = None) -> dict[str, Claim]:
     ValueError
         A row lacks a field, has a field of the wrong kind, or repeats an id; the message names row and field.
     """
-    rows = _read_register(path)["claims"]
-    claims = [_parse_claim(row, place) for place, row in enumerate(rows)]
-    seen: dict[str, Claim] = {}
-    for claim in claims:
-        if claim.id in seen:
-            raise ValueError(f"claim {claim.id}: the id occurs twice")
-        seen[claim.id] = claim
-    return seen
+    return _claims(_text(path))
 
 
 def load_finished_chapters(path: str | Path | None = None) -> list[str]:
@@ -104,57 +116,40 @@ def load_sections(path: str | Path | None = None) -> dict[str, str]:
 
 
 def _read_register(path: str | Path | None) -> dict[str, Any]:
+    return _yaml(_text(path))
+
+
+def _text(path: str | Path | None) -> str:
     file = Path(path) if path is not None else ROOT / "book" / "claims.yml"
     if not file.is_file():
         raise ValueError(f"no register of claims at {file.name}: the package has to be run from the book's checkout")
-    content = _yaml(file.read_text(encoding="utf-8"))
-    for key in ("finished_chapters", "claims"):
-        if not isinstance(content, dict) or not isinstance(content.get(key), list):
-            raise ValueError(f"{file.name} must have a list under the key {key!r}")
-    return content
+    return file.read_text(encoding="utf-8")
 
 
 @lru_cache(maxsize=8)
 def _yaml(text: str) -> Any:
     """Read a text once, however often its register is asked for: a build asks hundreds of times."""
-    return yaml.load(text, yaml.CSafeLoader)
+    content = yaml.load(text, yaml.CSafeLoader)
+    for key in ("finished_chapters", "claims"):
+        if not isinstance(content, dict) or not isinstance(content.get(key), list):
+            raise ValueError(f"the register must have a list under the key {key!r}")
+    return content
 
 
-def _parse_claim(row: Any, place: int) -> Claim:
-    if not isinstance(row, dict):
-        raise ValueError(f"claim number {place} must be a mapping, got {type(row).__name__}")
-    name = row.get("id", f"number {place}")
-    for field in _TEXT_FIELDS:
-        if not isinstance(row.get(field), str) or not row[field].strip():
-            raise ValueError(f"claim {name}: field {field!r} must be a non-empty text, got {row.get(field)!r}")
-    if not _TEST_ID.fullmatch(row["test"].strip()):
-        raise ValueError(f"claim {name}: field 'test' must be a node like tests/test_x.py::test_y, got {row['test']!r}")
-    beyond = row.get("beyond_sources", False)
-    if not isinstance(beyond, bool):
-        raise ValueError(f"claim {name}: field 'beyond_sources' must be true or false, got {beyond!r}")
-    unknown = set(row) - set(_TEXT_FIELDS) - {"beyond_sources", "checks"}
-    if unknown:
-        raise ValueError(f"claim {name}: unknown field {sorted(map(str, unknown))[0]!r}")
-    checks = row.get("checks") or {}
-    if not isinstance(checks, dict):
-        raise ValueError(f"claim {name}: field 'checks' must be a mapping, got {type(checks).__name__}")
-    parsed = {key: _parse_check(name, key, value) for key, value in checks.items()}
-    return Claim(**{f: row[f].strip() for f in _TEXT_FIELDS}, beyond_sources=beyond, checks=parsed)
-
-
-def _parse_check(claim: str, name: Any, row: Any) -> Check:
-    where = f"claim {claim}: check {name!r}"
-    if not isinstance(row, dict) or set(row) - {"tight"} != {"relation", "bound", "label"}:
-        raise ValueError(f"{where} must have the fields relation, bound and label, and tight if need be, got {row!r}")
-    if row["relation"] not in RELATIONS:
-        raise ValueError(f"{where}: field 'relation' must be one of {list(RELATIONS)}, got {row['relation']!r}")
-    try:
-        bound = float(row["bound"])  # YAML reads 1e-12 as text
-    except (TypeError, ValueError):
-        raise ValueError(f"{where}: field 'bound' must be a number, got {row['bound']!r}") from None
-    if not math.isfinite(bound) or isinstance(row["bound"], bool):
-        raise ValueError(f"{where}: field 'bound' must be a finite number, got {row['bound']!r}")
-    label = str(row["label"])
-    if label.count("$") % 2:
-        raise ValueError(f"{where}: field 'label' must have its formulas between dollars, got an odd number: {label!r}")
-    return Check(str(name), row["relation"], bound, label, str(row.get("tight", "")))
+@lru_cache(maxsize=8)
+def _claims(text: str) -> dict[str, Claim]:
+    found: dict[str, Claim] = {}
+    for place, row in enumerate(_yaml(text)["claims"]):
+        name = row.get("id", f"number {place}") if isinstance(row, dict) else f"number {place}"
+        try:
+            checks = {key: {"name": key} | check for key, check in (row.get("checks") or {}).items()}
+            claim = _ROW.validate_python(row | {"checks": checks})
+        except (AttributeError, TypeError):
+            raise ValueError(f"claim {name} must be a mapping of fields, and so must each of its checks") from None
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise ValueError(f"claim {name}: {' '.join(map(str, first['loc']))}: {first['msg']}") from None
+        if claim.id in found:
+            raise ValueError(f"claim {claim.id}: the id occurs twice")
+        found[claim.id] = claim
+    return found

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from lib.page.claims import Check, Claim, load_claims
-from lib.page.clock import cell_seconds
-from lib.page.records import as_values, panel_html, round_number, summary
+from lib.page.records import as_values, panel_html, summary
 
 MIME_TYPE = "application/vnd.symmetry-book.evidence+json"
 
@@ -61,10 +60,10 @@ class Evidence:
     claim: Claim
     outcomes: dict[str, Outcome]
     seeds: int | list[int] | None
-    seconds: float | None
     device: str
     dtype: str
     function: str
+    tables: tuple[str, ...] = ()
 
     @property
     def holds(self) -> bool:
@@ -82,10 +81,10 @@ class Evidence:
             "relation": {name: o.check.relation for name, o in outcomes.items()},
             "control": {name: summary(o.check, o.control, o.best_control) for name, o in outcomes.items()},
             "seeds": self.seeds,
-            "seconds": None if self.seconds is None else round_number(self.seconds),
             "device": self.device,
             "dtype": self.dtype,
             "function": self.function,
+            "tables": list(self.tables),
         }
 
     def text(self) -> str:
@@ -109,7 +108,7 @@ def evaluate(
     *,
     of: Any,
     seeds: int | Iterable[int] | None = None,
-    seconds: float | None = None,
+    tables: Iterable[str] = (),
     claims: Mapping[str, Claim] | None = None,
 ) -> Evidence:
     """Compare measurements and controls with a claim's bounds.
@@ -127,8 +126,8 @@ def evaluate(
     seeds
         The number of seeds, or the seeds. By default the distinct values of ``seed`` in the index of pandas objects
         among the measured values; without them nothing is said of seeds.
-    seconds
-        How long the measurement took.
+    tables
+        The stored tables (``CHAPTER/RUN``) that some of the numbers come from.
     claims
         The register; by default the book's.
 
@@ -151,7 +150,7 @@ def evaluate(
     places = [place for thing in things for place in _places(thing)]
     dtype, device = _names([place[0] for place in places]) or "float64", _names([place[1] for place in places]) or "cpu"
     number = _pandas_seeds(measured.values()) if seeds is None else _seeds(seeds)
-    return Evidence(claim, outcomes, number, seconds, device, dtype, _function(parts))
+    return Evidence(claim, outcomes, number, device, dtype, _function(parts), tuple(tables))
 
 
 def settle(
@@ -159,14 +158,14 @@ def settle(
     *,
     of: Any,
     seeds: int | Iterable[int] | None = None,
+    tables: Iterable[str] = (),
     claims: Mapping[str, Claim] | None = None,
     **checks: tuple[Any, Any],
 ) -> None:
     """Show whether a claim holds: in a notebook, display a panel and store the record.
 
     A claim that does not hold shows a red panel, is recorded as such, and the notebook goes on: breaking claims is what
-    a reader is invited to do, and a sweep maps where they hold. How long the cells since the claim before took is
-    measured; the test stands in the register.
+    a reader is invited to do, and a sweep maps where they hold. The test stands in the register.
 
     Parameters
     ----------
@@ -174,7 +173,7 @@ def settle(
         The claim's id in the register.
     **checks
         For every check of the claim a pair: the measured values, and those of the broken control.
-    of, seeds
+    of, seeds, tables
         As in :func:`evaluate`.
     claims
         The register; by default the book's.
@@ -190,12 +189,11 @@ def settle(
     --------
     ``settle("H3", dimension_gap=(gaps, wrong_group), of=(fixed_space, basis))``
     """
-    since = cell_seconds()
     for name, pair in checks.items():
         if not isinstance(pair, tuple) or len(pair) != 2:
             raise ValueError(f"{name} must be a pair (measured, control), got {type(pair).__name__}")
     measured, control = ({name: pair[side] for name, pair in checks.items()} for side in (0, 1))
-    evidence = evaluate(claim_id, measured, control, of=of, seeds=seeds, seconds=since, claims=claims)
+    evidence = evaluate(claim_id, measured, control, of=of, seeds=seeds, tables=tables, claims=claims)
     if not evidence.holds and is_strict():
         raise ClaimFailed(f"{evidence.text()}\n{evidence.report()}")
     record = evidence.record()
@@ -247,12 +245,9 @@ def _report_line(outcome: Outcome) -> str:
 def _seeds(seeds: int | Iterable[int]) -> int | list[int]:
     if isinstance(seeds, Iterable) and not isinstance(seeds, str):
         several = [int(seed) for seed in seeds]
-        if not several:
-            raise ValueError("seeds must not be empty")
         return several
-    from lib.checks import check_int  # only here: it needs torch, which the workers of a sweep can do without
 
-    return check_int("seeds", seeds)
+    return seeds
 
 
 def _is_function(part: Any) -> bool:

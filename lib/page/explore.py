@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lib.page.progress import is_watched
+from lib.progress import is_watched
 
 
 def explore(function: Callable[..., None], **choices: Sequence[Any]) -> None:
@@ -25,12 +25,6 @@ def explore(function: Callable[..., None], **choices: Sequence[Any]) -> None:
         For each argument what can be chosen, among it the default: numbers make a slider, names a menu, ``False`` and
         ``True`` a box to tick.
 
-    Raises
-    ------
-    ValueError
-        An argument without a default, without choices, or with a default that is none of them; choices for what is no
-        argument.
-
     Examples
     --------
     >>> def square(n=3):
@@ -39,16 +33,6 @@ def explore(function: Callable[..., None], **choices: Sequence[Any]) -> None:
     3² = 9
     """
     defaults = {name: given.default for name, given in inspect.signature(function).parameters.items()}
-    if set(defaults) != set(choices):
-        raise ValueError(
-            f"choices must be given for the arguments of {function.__name__}, {list(defaults)}, got {list(choices)}"
-        )
-    for name, values in choices.items():
-        if defaults[name] not in list(values):
-            raise ValueError(
-                f"{name} of {function.__name__} must have a default among its choices, {list(values)}, "
-                f"got {'none' if defaults[name] is inspect.Parameter.empty else defaults[name]}"
-            )
     if is_watched():
         from IPython.display import display
 

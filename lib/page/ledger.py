@@ -20,8 +20,8 @@ from lib import ROOT
 from lib.page.claims import Claim, load_claims, load_finished_chapters
 from lib.page.evidence import MIME_TYPE
 from lib.page.expectations import MIME_TYPE as EXPECTATION
-from lib.page.expectations import expectation_holds, expectation_html
-from lib.page.records import panel_html, record_holds
+from lib.page.expectations import expectation_holds
+from lib.page.records import record_holds
 from lib.page.seed_tables import OtherSeeds, read_other_seeds
 
 BOOK = ROOT / "book"
@@ -31,12 +31,11 @@ BoundDates = dict[tuple[str, str], tuple[str, str]]
 
 @dataclass(frozen=True)
 class Record:
-    """One stored piece of evidence, the chapter whose notebook holds it, and the panel that it shows."""
+    """One stored piece of evidence, and the chapter whose notebook holds it."""
 
     chapter: str
     content: dict[str, Any]
     commit: str | None
-    panel: str
 
 
 @dataclass(frozen=True)
@@ -59,23 +58,17 @@ def read_records(path: Path) -> list[Record]:
     """Return the evidence stored in one notebook, in the order of its cells."""
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     outputs = [output for cell in cells for output in cell.get("outputs", [])]
-    panels = [output["data"] for output in outputs if MIME_TYPE in output.get("data", {})]
-    commit = last_commit(path) if panels else None
-    return [Record(path.stem, data[MIME_TYPE], commit, "".join(data.get("text/html", ""))) for data in panels]
+    records = [output["data"][MIME_TYPE] for output in outputs if MIME_TYPE in output.get("data", {})]
+    commit = last_commit(path) if records else None
+    return [Record(path.stem, record, commit) for record in records]
 
 
 def expectation_problems(path: Path) -> list[str]:
-    """Return a message per stored expectation that does not hold, or that shows something else than its record."""
+    """Return a message per stored expectation that does not hold."""
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     found = [output.get("data", {}) for cell in cells for output in cell.get("outputs", [])]
-    messages = []
-    for data in (data for data in found if EXPECTATION in data):
-        content = data[EXPECTATION]
-        if content["holds"] is not True or not expectation_holds(content):
-            messages.append(f"{path.stem}: what is expected does not hold: {content['what']}")
-        elif "".join(data.get("text/html", "")) != expectation_html(content):
-            messages.append(f"{path.stem}: shows another number than its record: {content['what']}")
-    return messages
+    broken = [c for c in (d[EXPECTATION] for d in found if EXPECTATION in d) if not expectation_holds(c)]
+    return [f"{path.stem}: what is expected does not hold: {content['what']}" for content in broken]
 
 
 def last_commit(path: Path) -> str | None:
@@ -140,10 +133,6 @@ def problems(rows: Sequence[Row], finished: Iterable[str]) -> list[str]:
     """Return one message per claim that breaks the promise of its chapter: failed anywhere, or open where finished."""
     chapters = set(finished)
     messages = [f"claim {row.claim.id} is failed: refresh its chapter" for row in rows if row.state == "failed"]
-    for row in (row for row in rows if row.state == "settled"):
-        for record in row.records:
-            if record.panel != panel_html(row.claim, record.content):
-                messages.append(f"claim {row.claim.id}: the panel in {record.chapter} is not that of its record")
     for row in rows:
         if row.state == "open" and row.claim.chapter in chapters:
             messages.append(f"claim {row.claim.id} is open, but its chapter {row.claim.chapter} is listed as finished")

@@ -19,9 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from lib import ROOT
-from lib.page.claims import load_claims
-from lib.page.evidence import MIME_TYPE
-from lib.page.records import panel_html
 
 BOOK = ROOT / "book"
 # The instructions that every x86-64 processor of the last ten years has, in the order that MKL keeps on all of them:
@@ -101,7 +98,7 @@ def execute(path: Path, timeout: int = 600) -> bool:
         _tidy_cell(cell, number)
         if cell.cell_type == "code":
             _refuse(path, number, cell.outputs)
-            if _comparable(cell.outputs) == _comparable(old.outputs):
+            if [_without_count(o) for o in cell.outputs] == [_without_count(o) for o in old.outputs]:
                 cell.outputs = old.outputs
     notebook.metadata = {"kernelspec": _KERNELSPEC, "language_info": {"name": "python"}}
     notebook.nbformat, notebook.nbformat_minor = 4, 5
@@ -224,20 +221,8 @@ def _refuse(path: Path, number: int, outputs: list[Any]) -> None:
             raise NotebookFailed(f"cell {number} shows a path of this machine ({place})")
 
 
-def _comparable(outputs: list[Any]) -> Any:
-    """Return outputs without the run time that an evidence panel states; a panel is kept if it is not its record's."""
-    result, claims = copy.deepcopy(outputs), load_claims()
-    for output in result:
-        data = output.get("data", {})
-        if MIME_TYPE in data:
-            record, panel = data[MIME_TYPE], "".join(data.pop("text/html", ""))
-            claim = claims.get(record["id"])
-            known = claim is not None and claim.checks.keys() == record.get("measured", {}).keys()  # not of old checks
-            if claim is not None and not (known and panel == panel_html(claim, record)):
-                data["text/html"] = panel
-            data[MIME_TYPE].pop("seconds", None)
-        output.pop("execution_count", None)
-    return result
+def _without_count(output: Any) -> dict[str, Any]:
+    return {key: value for key, value in output.items() if key != "execution_count"}
 
 
 def _replace(path: Path, notebook: Any, stored_text: str) -> bool:

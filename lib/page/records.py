@@ -61,14 +61,13 @@ def label_html(label: str) -> str:
 
 
 def facts(content: Mapping[str, Any]) -> str:
-    """Return what a record says of its measurement: how many seeds or values, what precision, where, how long."""
+    """Return what a record says of its measurement: how many seeds or values, what precision, where."""
     number, what = content["seeds"], "seed"
     if number is None:
         number, what = max(side["count"] for side in content["measured"].values()), "value"
     elif not isinstance(number, int):
         number = len(number)
-    time = "" if content["seconds"] is None else f", {content['seconds']:.2g} s"
-    return f"{number} {what}{'' if number == 1 else 's'}, {content['dtype']} on {content['device']}{time}"
+    return f"{number} {what}{'' if number == 1 else 's'}, {content['dtype']} on {content['device']}"
 
 
 def as_values(where: str, given: Any) -> np.ndarray:

@@ -13,7 +13,7 @@ from html import escape
 from matplotlib.figure import Figure
 from PIL import Image
 
-from lib.page.figures import PIXELS_PER_INCH, check_texts, png, smallest_text
+from lib.page.figures import PIXELS_PER_INCH, png, smallest_text
 from lib.page.movies import Movie, assembled
 
 _DPI, _COLOURS = 120, 256
@@ -40,23 +40,13 @@ def slider(
     alt
         What all figures show, for a reader who cannot see them: at least 20 characters.
 
-    Raises
-    ------
-    ValueError
-        Fewer than two figures, another number of values, figures of several sizes, or a text of another form.
-
     Examples
     --------
     >>> texts = {"label": "movie-empty", "caption": "Nothing.", "alt": "Two figures with nothing in them."}
     >>> slider([Figure(figsize=(3, 2)), Figure(figsize=(3, 2))], [1, 2], symbol="k", **texts).label
     'movie-empty'
     """
-    check_texts("movie", {"label": label, "caption": caption, "alt": alt})
-    if len(figures) < 2 or len(figures) != len(values):
-        raise ValueError(f"figures and values must have one length of at least 2, got {len(figures)} and {len(values)}")
     sizes = {tuple(map(float, fig.get_size_inches())) for fig in figures}
-    if len(sizes) > 1:
-        raise ValueError(f"figures must have one size, got {sorted(sizes)}")
     said = [value if isinstance(value, str) else float(f"{value:.4g}") for value in values]
     width, height = (round(side * PIXELS_PER_INCH) for side in sizes.pop())
     data = {"times": said, "frames": [], "symbol": symbol, "pause": _PAUSE, "width": width}
