@@ -53,22 +53,3 @@ def test_photographs_are_colour_squares(name):
     image = photograph(name, 32)
     assert image.shape == (32, 32, 3)
     assert 0.0 <= image.min() < image.max() <= 1.0
-
-
-def test_bad_input_is_refused():
-    with pytest.raises(ValueError, match="name must be one of"):
-        photograph("lena")
-    with pytest.raises(ValueError, match="size must be between 2 and 300, got 1"):
-        photograph("coffee", 1)
-    with pytest.raises(ValueError, match="train must be between 1 and 1796, got 1797"):
-        digits(train=1797)
-    for wrong, error, message in (
-        ({"seed": None}, TypeError, "seed must be an integer"),
-        ({"seed": -1}, ValueError, "seed must be at least 0"),
-        ({"dtype": "float64"}, TypeError, "dtype must be a dtype"),
-        ({"dtype": torch.int64}, ValueError, "dtype must be a real floating-point type"),
-    ):
-        with pytest.raises(error, match=message):
-            digits(**wrong)
-    with pytest.raises(TypeError, match="train must be an integer"):
-        digits(train=10.5)

@@ -249,14 +249,6 @@ def test_too_large_to_list() -> None:
         Symmetric(7).cayley_table()
 
 
-@pytest.mark.usefixtures("as_user")
-def test_bad_counts() -> None:
-    with pytest.raises(ValueError, match="count must be at least 0"):
-        Cyclic(3).sample(-1)
-    with pytest.raises(ValueError, match="size must be at least 1"):
-        Cyclic(3).chunks(0)
-
-
 @pytest.mark.parametrize(
     ("group", "value", "error", "message"),
     [

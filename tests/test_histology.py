@@ -53,24 +53,3 @@ def test_the_image_is_the_library_s() -> None:
     assert torch.equal(
         (image * 127.5 + 127.5).round().byte().permute(1, 2, 0), torch.from_numpy(immunohistochemistry())
     )
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"size": 7}, "size must divide the side 64 of a square, got 7"),
-        ({"size": 128}, "size must divide the side 64"),
-        ({"size": 1}, "size must be at least 2"),
-        ({"spacing": 0}, "spacing must be at least 1"),
-    ],
-)
-def test_bad_patches(arguments: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        tissue_patches(**arguments)
-
-
-def test_bad_images_to_cut() -> None:
-    with pytest.raises(ValueError, match=r"image must have shape \(channels, height, width\)"):
-        cut_patches(torch.zeros(2, 3, 8, 8), 4)
-    with pytest.raises(ValueError, match="size must be between 2 and 8"):
-        cut_patches(torch.zeros(3, 8, 8), 9)

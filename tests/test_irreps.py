@@ -301,12 +301,6 @@ def test_bad_groups() -> None:
         Irreducibles("S3")
     with pytest.raises(ValueError, match=r"order at most 1024, got S7 with \|H\| = 5040"):
         Irreducibles(Symmetric(7))
-    with pytest.raises(ValueError, match="d must be one of"):
-        Irreducibles(Symmetric(3)).representation(3, 0)
-    with pytest.raises(ValueError, match="place"):
-        Irreducibles(Symmetric(3)).representation(2, 1)
-    with pytest.raises(ValueError, match="elements of S3"):
-        Irreducibles(Symmetric(3)).matrices(torch.tensor([[0, 0, 1]]))
 
 
 @pytest.mark.usefixtures("as_user")

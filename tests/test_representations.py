@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lib.symmetry.actions import natural, pixels, planar, regular, rotations, trivial, vectors
+from lib.symmetry.actions import natural, pixels, planar, regular, trivial, vectors
 from lib.symmetry.derived import Hom, Restriction
 from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
 from lib.symmetry.haar import invariant_dimension, projection
-from lib.symmetry.lie import SpecialOrthogonal, Torus, Unitary
+from lib.symmetry.lie import SpecialOrthogonal, Torus
 from lib.symmetry.representations import (
     DirectSum,
     MatrixRepresentation,
@@ -304,26 +304,3 @@ ROTATION, PHASE, SPACE = planar(Dihedral(4)), phase(Cyclic(6), 1), vectors(Speci
 def test_no_vectors(V: Representation, g: Tensor, x: Tensor, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         V.apply(g, x)
-
-
-@pytest.mark.parametrize("method", ["matrix", "character", "permutation"])
-@pytest.mark.usefixtures("as_user")
-def test_no_elements(method: str) -> None:
-    with pytest.raises(ValueError, match="g must hold elements of S3"):
-        getattr(natural(S3), method)(torch.tensor([0, 0, 1]))
-    with pytest.raises(TypeError, match=r"g must be a torch\.Tensor"):
-        getattr(natural(S3), method)([0, 1, 2])
-
-
-@pytest.mark.usefixtures("as_user")
-def test_no_derivatives() -> None:
-    with pytest.raises(TypeError, match="derivative needs a compact Lie group, D4 is finite"):
-        ROTATION.derivative(torch.zeros(2, dtype=torch.int64))
-    with pytest.raises(ValueError, match=r"exp\(x\) must hold elements of SO\(3\)"):
-        SPACE.derivative(torch.ones(3, 3).double())
-    with pytest.raises(TypeError, match="x must hold elements of U"):
-        vectors(Unitary(2)).derivative(torch.eye(2))
-    with pytest.raises(TypeError, match=r"permutation needs a permutation representation, R\^2 is none"):
-        ROTATION.permutation(torch.tensor([1, 0]))
-    with pytest.raises(TypeError, match="weights must be integers"):
-        rotations(Torus(1), torch.ones(1, 1))

@@ -95,9 +95,6 @@ def test_turning_samples_helps_a_generator_without_orientations() -> None:
         ({"size": 14}, "size must be 8 for digits"),
         ({"data": "histology", "size": 2}, "size must be at least 4"),
         ({"data": "mnist", "size": 16}, "size must be 14 or 28"),
-        ({"rotations": "all"}, "rotations must be one of"),
-        ({"share": 0.0}, "share must be in"),
-        ({"share": 1.5}, "share must be in"),
         ({"seed": -1}, "numbers"),
     ],
 )

@@ -11,8 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lib.checks import check_choice, check_instance, check_int
-
 PHOTOGRAPHS = ("astronaut", "chelsea", "coffee", "rocket")
 
 
@@ -48,10 +46,6 @@ def digits(dtype: torch.dtype = torch.float64, train: int = 1200, seed: int = 0)
     """
     from sklearn.datasets import load_digits
 
-    check_int("train", train, maximum=1796)
-    check_int("seed", seed, minimum=0)
-    if not check_instance("dtype", dtype, torch.dtype).is_floating_point:
-        raise ValueError(f"dtype must be a real floating-point type, got {dtype}")
     x, y = load_digits(return_X_y=True)
     order = np.random.default_rng(seed).permutation(len(x))
     images = torch.from_numpy(x[order] / 16.0).to(dtype)
@@ -77,8 +71,6 @@ def photograph(name: str = "chelsea", size: int = 128) -> Tensor:
     from skimage import data
     from skimage.transform import resize
 
-    check_choice("name", name, PHOTOGRAPHS)
-    check_int("size", size, minimum=2, maximum=300)
     image = getattr(data, name)()
     side = min(image.shape[:2])
     top, left = (image.shape[0] - side) // 2, (image.shape[1] - side) // 2
@@ -103,8 +95,6 @@ def histology_patches(size: int = 8, stride: int = 8) -> Tensor:
     """
     from skimage import data
 
-    check_int("size", size, minimum=2, maximum=64)
-    check_int("stride", stride, maximum=64)
     image = torch.from_numpy(data.immunohistochemistry() / 255.0)
     grey = image @ torch.tensor([0.2125, 0.7154, 0.0721], dtype=torch.float64, device="cpu")
     return grey.unfold(0, size, stride).unfold(1, size, stride).reshape(-1, size * size).contiguous()

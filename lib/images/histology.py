@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lib.checks import check_int, check_tensor, seeded
+from lib.checks import seeded
 
 _BLOCKS = 8  # squares per side of the image, each for training or for evaluation
 
@@ -55,11 +55,7 @@ def cut_patches(image: Tensor, size: int, spacing: int = 1) -> Tensor:
     Tensor
         Shape ``(rows, columns, c, size, size)``.
     """
-    check_tensor("image", image, (None, None, None))
-    if image.ndim != 3:
-        raise ValueError(f"image must have shape (channels, height, width), got {tuple(image.shape)}")
-    check_int("size", size, minimum=2, maximum=min(image.shape[1:]))
-    step = size * check_int("spacing", spacing)
+    step = size * spacing
     return image.unfold(1, size, step).unfold(2, size, step).permute(1, 2, 0, 3, 4)
 
 
@@ -81,8 +77,6 @@ def tissue_patches(size: int = 8, spacing: int = 1) -> Patches:
     """
     image = tissue_image()
     side = image.shape[-1] // _BLOCKS
-    if side % check_int("size", size, minimum=2):
-        raise ValueError(f"size must divide the side {side} of a square, got {size}")
     patches, generator = cut_patches(image, size, spacing), seeded(0)
     square = torch.arange(patches.shape[0], device="cpu") * size * spacing // side
     chosen = (torch.randperm(_BLOCKS**2, generator=generator, device="cpu") < _BLOCKS**2 // 2).reshape(_BLOCKS, _BLOCKS)

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import avg_pool2d
 
-from lib.checks import check_choice, check_float
 from lib.images.sets import image_set, rotate_images
 from lib.training.ensembles import generator_of
 
@@ -38,12 +37,7 @@ def turned_images(
     """
     image_set(data, size)
     train, held_out = image_set(data, 28 if data == "mnist" else size)
-    check_choice("rotations", rotations, ROTATIONS)
-    if not 0 < check_float("share", share) <= 1:
-        raise ValueError(f"share must be in (0, 1], got {share}")
     count, classes = round(share * len(train.images)), 1 if data == "histology" else int(train.classes.max()) + 1
-    if count < classes:
-        raise ValueError(f"share must leave one image per class, {classes} of {len(train.images)}, got {share}")
     rng = generator_of(seed, 10)
     chosen = torch.randperm(len(train.images), generator=rng, device="cpu")[:count]
     learnt = _turned(train.images[chosen], size, rotations, rng)

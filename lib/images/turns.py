@@ -8,7 +8,6 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from lib.checks import check_choice, check_int
 from lib.images.sets import rotate_images
 from lib.symmetry.actions import pixels
 from lib.symmetry.groups import Cyclic, Dihedral, FiniteGroup
@@ -35,11 +34,6 @@ class Turns:
     group: FiniteGroup
     size: int = 8
     channels: int = 1
-
-    def __post_init__(self) -> None:
-        check_choice("group", self.group, GROUPS)
-        check_int("size", self.size, minimum=2, maximum=64)
-        check_int("channels", self.channels, maximum=16)
 
     @property
     def dim(self) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lib.checks import check_int, check_tensor, holds
+from lib.checks import check_tensor, holds
 
 ENUMERATION_LIMIT = 50_000_000  # entries of a list of elements
 
@@ -158,7 +158,6 @@ class FiniteGroup(Group):
 
     def chunks(self, size: int = 65536) -> Iterator[Tensor]:
         """Return all elements in blocks of at most ``size``, so that a large group never lies in memory at once."""
-        check_int("size", size)
         starts = range(0, self.order, size)
         return (self.element(torch.arange(start, min(start + size, self.order), device="cpu")) for start in starts)
 
@@ -185,7 +184,6 @@ class FiniteGroup(Group):
 
     def sample(self, count: int, generator: torch.Generator | None = None) -> Tensor:
         """Return ``count`` uniformly random elements: on a finite group that is the Haar measure."""
-        check_int("count", count, minimum=0)
         device = generator.device if generator is not None else "cpu"
         return self.element(torch.randint(self.order, (count,), generator=generator, device=device))
 

@@ -7,14 +7,14 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from lib.checks import check_callable, check_int
+from lib.checks import check_callable
 from lib.symmetry.groups import Group
 from lib.symmetry.representations import DirectSum, Representation, TensorProduct, _common_group, _flags, _test_pairs
 
 
 def multiple(r: Representation, copies: int) -> Representation:
     """Return the direct sum of so many copies of a representation."""
-    return r if check_int("copies", copies) == 1 else DirectSum(*[r] * copies)
+    return r if copies == 1 else DirectSum(*[r] * copies)
 
 
 class Hom(TensorProduct):
@@ -74,18 +74,21 @@ class Restriction(Representation):
         a, b, ab = (group.check("embed(g)", check_callable("embed", embed)(k)) for k in (g, h, subgroup.multiply(g, h)))
         product = group.multiply(a, b)
         if not group.is_finite:  # compared by their action, since angles are known modulo 2π only
-            product, ab = base._matrix(product), base._matrix(ab)
+            product, ab = base.matrix(product), base.matrix(ab)
         if not torch.allclose(product, ab, rtol=0, atol=1e-8):
             raise ValueError(f"embed must be a homomorphism of {subgroup} into {group}: embed(gh) ≠ embed(g) embed(h)")
 
-    def _permutation(self, g: Tensor) -> Tensor:
-        return self.base._permutation(self.embed(g))
+    def permutation(self, g: Tensor) -> Tensor:
+        """Return π."""
+        return self.base.permutation(self.embed(g))
 
-    def _matrix(self, g: Tensor) -> Tensor:
-        return self.base._matrix(self.embed(g))
+    def matrix(self, g: Tensor) -> Tensor:
+        """Return ρ(g)."""
+        return self.base.matrix(self.embed(g))
 
     def _apply(self, g: Tensor, x: Tensor) -> Tensor:
         return self.base._apply(self.embed(g), x)
 
-    def _character(self, g: Tensor) -> Tensor:
-        return self.base._character(self.embed(g))
+    def character(self, g: Tensor) -> Tensor:
+        """Return χ(g)."""
+        return self.base.character(self.embed(g))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lib.checks import check_choice, check_instance, check_int, check_tensor, seeded
+from lib.checks import check_instance, check_tensor, seeded
 from lib.symmetry.group_convolution import moved_characters, split
 from lib.symmetry.groups import FiniteGroup
 from lib.symmetry.own_groups import check_table
@@ -76,12 +76,10 @@ def decompose_regular(table: Tensor, generator: torch.Generator) -> tuple[Tensor
 
     Raises
     ------
-    TypeError, ValueError
-        No multiplication table, or the group is too large.
     RuntimeError
         No random element separates the representations (does not happen for the table of a group).
     """
-    n = check_int("order", len(check_table(table)), maximum=DECOMPOSITION_LIMIT)
+    n = len(check_table(table))
     u, left = torch.arange(n, device=table.device), table.argsort(-1)
     one = int((table.diagonal() == u).nonzero())
     conjugates = table[left[:, left[:, one]], u[:, None]]  # row u, column g: the number of u⁻¹g⁻¹u
@@ -160,13 +158,6 @@ class Irreducibles:
         The group H.
     families : tuple of Family
         The representations, family by family.
-
-    Raises
-    ------
-    TypeError
-        ``group`` is no finite group.
-    ValueError
-        The order of H is above ``DECOMPOSITION_LIMIT``.
     """
 
     def __init__(self, group: FiniteGroup, seed: int = 0) -> None:
@@ -188,7 +179,7 @@ class Irreducibles:
 
         This takes |G| complex numbers per element: pass few elements of a large group at a time.
         """
-        number = self.group.index(self.group.check("g", g)).cpu()
+        number = self.group.index(g).cpu()
         a, h = number // self.complement.order, number % self.complement.order
         stacks: dict[int, list[Tensor]] = {d: [] for d in self.dims}
         for family in self.families:
@@ -211,8 +202,7 @@ class Irreducibles:
 
     def representation(self, d: int, place: int) -> MatrixRepresentation:
         """Return one irreducible representation: number ``place`` of those of dimension d."""
-        position = self.dims.index(check_choice("d", d, self.dims))
-        check_int("place", place, minimum=0, maximum=self.counts[position] - 1)
+        position = self.dims.index(d)
         return MatrixRepresentation(
             self.group, d, lambda g: self.matrices(g)[position][..., place, :, :], f"ρ{d}.{place}[{self.group}]"
         )

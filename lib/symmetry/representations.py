@@ -2,8 +2,7 @@
 
 A permutation representation is an index array, a tensor product is a pair of factors; a dense matrix is built only when
 :meth:`Representation.matrix` is asked for one. Vectors have the representation's ``shape`` as their last axes
-(``(dim,)``, or ``(dim W, dim V)`` for linear maps V → W); all axes in front are batch axes. The methods without an
-underscore check their arguments and call those with one, which every kind of representation defines for itself.
+(``(dim,)``, or ``(dim W, dim V)`` for linear maps V → W); all axes in front are batch axes.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from torch import Tensor
 
 from lib.checks import check_callable, check_instance, check_int, check_tensor
 from lib.symmetry.groups import FiniteGroup, Group
-from lib.symmetry.lie import CompactLieGroup
 
 
 class Representation:
@@ -48,13 +46,20 @@ class Representation:
 
     def matrix(self, g: Tensor) -> Tensor:
         """Return the dense matrices ρ(g), shape ``(..., dim, dim)``, in float64 or complex128."""
-        return self._matrix(self.group.check("g", g))
+        raise NotImplementedError(f"{type(self).__name__} must define matrix")
 
     def permutation(self, g: Tensor) -> Tensor:
         """Return π with ρ(g) e_i = e_π(i), shape ``(..., dim)``; only where ``is_permutation``."""
-        if not self.is_permutation:
-            raise TypeError(f"permutation needs a permutation representation, {self.name} is none")
-        return self._permutation(self.group.check("g", g))
+        raise NotImplementedError(f"{self.name} is no permutation representation")
+
+    def character(self, g: Tensor) -> Tensor:
+        """Return χ(g) = tr ρ(g), shape ``(...)``."""
+        return torch.diagonal(self.matrix(g), dim1=-2, dim2=-1).sum(-1)
+
+    def derivative(self, x: Tensor) -> Tensor:
+        """Return dρ(x) = d/dt ρ(exp tx) at t = 0 for Lie algebra elements x, shape ``(..., dim, dim)``."""
+        group, zero = self.group, torch.zeros((), dtype=torch.float64, device=x.device)
+        return torch.func.jvp(lambda t: self.matrix(group.exp(t * x)), (zero,), (torch.ones_like(zero),))[1]
 
     def check_vectors(self, name: str, x: Any, inexact: bool = True) -> Tensor:
         """Return x if it holds vectors, shape ``(..., *shape)``; raise as :meth:`apply` does otherwise."""
@@ -62,17 +67,6 @@ class Representation:
         if self.is_complex and not x.is_complex():
             raise TypeError(f"{name} must be complex for the complex representation {self.name}, got {x.dtype}")
         return x
-
-    def character(self, g: Tensor) -> Tensor:
-        """Return χ(g) = tr ρ(g), shape ``(...)``."""
-        return self._character(self.group.check("g", g))
-
-    def derivative(self, x: Tensor) -> Tensor:
-        """Return dρ(x) = d/dt ρ(exp tx) at t = 0 for Lie algebra elements x, shape ``(..., dim, dim)``."""
-        if not isinstance(self.group, CompactLieGroup):
-            raise TypeError(f"derivative needs a compact Lie group, {self.group} is finite")
-        self.group.check("exp(x)", self.group.exp(self.group.check_form("x", x)))
-        return self._derivative(x)
 
     def apply(self, g: Tensor, x: Tensor) -> Tensor:
         """Return ρ(g)x for vectors x, shape ``(..., *shape)``; the batch axes of g and x broadcast.
@@ -90,21 +84,8 @@ class Representation:
         out = self._apply(g, flat)
         return out.reshape(*out.shape[:-1], *self.shape)
 
-    def _matrix(self, g: Tensor) -> Tensor:
-        raise NotImplementedError(f"{type(self).__name__} must define _matrix")
-
-    def _permutation(self, g: Tensor) -> Tensor:
-        raise NotImplementedError(f"{type(self).__name__} must define _permutation to act by permutations")
-
-    def _character(self, g: Tensor) -> Tensor:
-        return torch.diagonal(self._matrix(g), dim1=-2, dim2=-1).sum(-1)
-
-    def _derivative(self, x: Tensor) -> Tensor:
-        group, zero = self.group, torch.zeros((), dtype=torch.float64, device=x.device)
-        return torch.func.jvp(lambda t: self._matrix(group.exp(t * x)), (zero,), (torch.ones_like(zero),))[1]
-
     def _apply(self, g: Tensor, x: Tensor) -> Tensor:
-        return (self._matrix(g).to(x) @ x[..., None])[..., 0]
+        return (self.matrix(g).to(x) @ x[..., None])[..., 0]
 
     def dual(self) -> Representation:
         """Return the dual representation g ↦ ρ(g⁻¹)ᵀ."""
@@ -153,19 +134,22 @@ class PermutationRepresentation(Representation):
         if not torch.equal(torch.gather(p, -1, q), pq):
             raise ValueError(f"images must be a homomorphism of {group}: π_g π_h differs from π_gh")
 
-    def _permutation(self, g: Tensor) -> Tensor:
+    def permutation(self, g: Tensor) -> Tensor:
+        """Return π."""
         return self._images(g)
 
-    def _matrix(self, g: Tensor) -> Tensor:
-        return torch.nn.functional.one_hot(self._permutation(g), self.dim).mT.to(torch.float64)
+    def matrix(self, g: Tensor) -> Tensor:
+        """Return ρ(g)."""
+        return torch.nn.functional.one_hot(self.permutation(g), self.dim).mT.to(torch.float64)
 
     def _apply(self, g: Tensor, x: Tensor) -> Tensor:
-        source = self._permutation(self.group.inverse(g)).to(x.device)
+        source = self.permutation(self.group.inverse(g)).to(x.device)
         batch = torch.broadcast_shapes(source.shape[:-1], x.shape[:-1])
         return torch.gather(x.expand(*batch, -1), -1, source.expand(*batch, -1))
 
-    def _character(self, g: Tensor) -> Tensor:
-        return (self._permutation(g) == torch.arange(self.dim, device=g.device)).sum(-1).to(torch.float64)
+    def character(self, g: Tensor) -> Tensor:
+        """Return χ(g)."""
+        return (self.permutation(g) == torch.arange(self.dim, device=g.device)).sum(-1).to(torch.float64)
 
 
 class MatrixRepresentation(Representation):
@@ -210,7 +194,8 @@ class MatrixRepresentation(Representation):
             raise ValueError(f"matrices must be unitary: {got}; pass unitary=False to allow others")
         self.is_complex = a.is_complex()
 
-    def _matrix(self, g: Tensor) -> Tensor:
+    def matrix(self, g: Tensor) -> Tensor:
+        """Return ρ(g)."""
         return self._matrices(g)
 
 
@@ -221,11 +206,13 @@ class _Dual(Representation):
         super().__init__(base.group, base.dim, f"{base.name}*")
         self.base, self.shape, self.is_unitary, self.is_complex = base, base.shape, base.is_unitary, base.is_complex
 
-    def _matrix(self, g: Tensor) -> Tensor:
-        return self.base._matrix(self.group.inverse(g)).mT
+    def matrix(self, g: Tensor) -> Tensor:
+        """Return ρ(g)."""
+        return self.base.matrix(self.group.inverse(g)).mT
 
-    def _derivative(self, x: Tensor) -> Tensor:
-        return -self.base._derivative(x).mT
+    def derivative(self, x: Tensor) -> Tensor:
+        """Return dρ(x)."""
+        return -self.base.derivative(x).mT
 
     def dual(self) -> Representation:
         return self.base
@@ -240,22 +227,26 @@ class DirectSum(Representation):
         self.summands, self._sizes = summands, [s.dim for s in summands]
         self.is_permutation, self.is_unitary, self.is_complex = _flags(summands)
 
-    def _permutation(self, g: Tensor) -> Tensor:
+    def permutation(self, g: Tensor) -> Tensor:
+        """Return π."""
         starts = [sum(self._sizes[:i]) for i in range(len(self._sizes))]
-        return torch.cat([s._permutation(g) + start for s, start in zip(self.summands, starts, strict=True)], dim=-1)
+        return torch.cat([s.permutation(g) + start for s, start in zip(self.summands, starts, strict=True)], dim=-1)
 
-    def _matrix(self, g: Tensor) -> Tensor:
-        return _block_diagonal([s._matrix(g) for s in self.summands])
+    def matrix(self, g: Tensor) -> Tensor:
+        """Return ρ(g)."""
+        return _block_diagonal([s.matrix(g) for s in self.summands])
 
-    def _derivative(self, x: Tensor) -> Tensor:
-        return _block_diagonal([s._derivative(x) for s in self.summands])
+    def derivative(self, x: Tensor) -> Tensor:
+        """Return dρ(x)."""
+        return _block_diagonal([s.derivative(x) for s in self.summands])
 
     def _apply(self, g: Tensor, x: Tensor) -> Tensor:
         parts = x.split(self._sizes, dim=-1)
         return torch.cat([s._apply(g, part) for s, part in zip(self.summands, parts, strict=True)], dim=-1)
 
-    def _character(self, g: Tensor) -> Tensor:
-        return sum(s._character(g) for s in self.summands)
+    def character(self, g: Tensor) -> Tensor:
+        """Return χ(g)."""
+        return sum(s.character(g) for s in self.summands)
 
     def dual(self) -> Representation:
         """Return the direct sum of the duals."""
@@ -277,15 +268,18 @@ class TensorProduct(Representation):
             self.shape = (*first.shape, *second.shape)
         self.is_permutation, self.is_unitary, self.is_complex = _flags((first, second))
 
-    def _permutation(self, g: Tensor) -> Tensor:
-        p, q = self.first._permutation(g), self.second._permutation(g)
+    def permutation(self, g: Tensor) -> Tensor:
+        """Return π."""
+        p, q = self.first.permutation(g), self.second.permutation(g)
         return (p[..., :, None] * self.second.dim + q[..., None, :]).flatten(-2)
 
-    def _matrix(self, g: Tensor) -> Tensor:
-        return _kronecker(self.first._matrix(g), self.second._matrix(g))
+    def matrix(self, g: Tensor) -> Tensor:
+        """Return ρ(g)."""
+        return _kronecker(self.first.matrix(g), self.second.matrix(g))
 
-    def _derivative(self, x: Tensor) -> Tensor:
-        a, b = self.first._derivative(x), self.second._derivative(x)
+    def derivative(self, x: Tensor) -> Tensor:
+        """Return dρ(x)."""
+        a, b = self.first.derivative(x), self.second.derivative(x)
         one, other = (torch.eye(t.shape[-1], dtype=t.dtype, device=t.device) for t in (a, b))
         return _kronecker(a, other) + _kronecker(one, b)
 
@@ -295,8 +289,9 @@ class TensorProduct(Representation):
         x = self.second._apply(h, x)
         return self.first._apply(h, x.mT).mT.flatten(-2)
 
-    def _character(self, g: Tensor) -> Tensor:
-        return self.first._character(g) * self.second._character(g)
+    def character(self, g: Tensor) -> Tensor:
+        """Return χ(g)."""
+        return self.first.character(g) * self.second.character(g)
 
     def dual(self) -> Representation:
         """Return the tensor product of the duals."""

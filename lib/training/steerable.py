@@ -32,7 +32,7 @@ def unitarity_defect(representation: Representation) -> float:
     elements = group.generators()
     if not group.is_finite:
         elements = torch.cat([elements, group.exp(group.lie_algebra())])
-    a = representation._matrix(elements)
+    a = representation.matrix(elements)
     return float((a @ a.mH - torch.eye(representation.dim, dtype=a.dtype, device="cpu")).abs().max())
 
 
