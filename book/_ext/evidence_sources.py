@@ -55,12 +55,13 @@ def sources(notebook: Mapping[str, Any], root: Path) -> dict[str, str]:
         scale = f"full, with numbers stored by {links}" if used else "the page's own, computed above"
         since = max((day, commit) for (name, _), (commit, day) in dates.items() if name == claim) if dates else None
         bound = f" Bound: unchanged since {since[0]} ({{commit}}`{since[1]}`)." if since else ""
+        bound = " Bound: since when cannot be said, the history is not here." if dates is None else bound
         notes[claim] = f"Scale: {scale}.{bound}"
     return notes
 
 
 @cache
-def _dates(register: Path) -> BoundDates:
+def _dates(register: Path) -> BoundDates | None:
     return bound_dates(register)
 
 

@@ -75,7 +75,7 @@ class Ledger(SphinxDirective):
         section += self._parse(markdown)
         return section
 
-    def _section(self, letter: str, title: str, rows: list[Row], dates: BoundDates) -> nodes.section:
+    def _section(self, letter: str, title: str, rows: list[Row], dates: BoundDates | None) -> nodes.section:
         section = nodes.section(ids=[f"claims-{letter.lower()}"], names=[f"claims-{letter.lower()}"])
         section += nodes.title("", title)
         self.state.document.note_explicit_target(section, section)
