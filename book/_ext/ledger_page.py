@@ -35,7 +35,7 @@ def overview_markdown(rows: Sequence[Row], sections: dict[str, str]) -> str:
 
 
 def claim_markdown(row: Row, documents: Collection[str], dates: BoundDates | None = None) -> str:
-    """Return the card of one claim, its numbers folded; ``dates`` says since when its bounds stand, if that is known."""
+    """Return the card of one claim, its numbers folded; ``dates`` says since when bounds stand, if that is known."""
     claim = row.claim
     star = " ★ beyond the sources" if claim.beyond_sources else ""
     where = f"{{doc}}`{claim.chapter}`" if claim.chapter in documents else f"`{claim.chapter}`, not written yet"
