@@ -27,38 +27,31 @@ _RUN = ("seconds", "attempts", "device", "host", "started", "commit", "error")  
 _VERSIONS = ("torch", "numpy", "python", "lib")
 
 
-class _Commands(click.Group):
-    """Commands that answer bad input by one line and exit status 2, Ctrl-C by one line and 130."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except (SweepError, OSError) as error:  # or the folder is gone
-            click.echo(f"error: {one_line(error)}", err=True)
-            ctx.exit(2)
-        except KeyboardInterrupt:
-            click.echo("\ninterrupted; what is finished is kept; the same command goes on from there", err=True)
-            ctx.exit(130)
-
-
 _path = partial(click.option, type=click.Path(path_type=Path))
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
     """Execute a notebook once for every point of a grid of its parameters."""
 
 
 def _command(function: Any) -> Any:
-    """Make a command of a function of a sweep, its folder and options."""
-    default = "Where the points are kept (default: sweep-results/NAME beside SPEC.yml)."
+    """Make a command of a function of a sweep, its folder and options; bad input is one line and exit status 2."""
 
     def opened(specification: Path, output: Path | None, **options: Any) -> None:
-        sweep = load_specification(specification)
-        function(sweep, Store(output or sweep.path.parent / "sweep-results" / sweep.path.stem, sweep), **options)
+        try:
+            sweep = load_specification(specification)
+            function(sweep, Store(output or sweep.path.parent / "sweep-results" / sweep.path.stem, sweep), **options)
+        except (SweepError, OSError) as error:  # or the folder is gone
+            click.echo(f"error: {one_line(error)}", err=True)
+            sys.exit(2)
+        except KeyboardInterrupt:
+            click.echo("\ninterrupted; what is finished is kept; the same command goes on from there", err=True)
+            sys.exit(130)
 
     opened.__doc__, opened.__click_params__ = function.__doc__, getattr(function, "__click_params__", [])
-    opened = _path("--output", "-o", metavar="FOLDER", help=default)(opened)
+    where = "Where the points are kept (default: sweep-results/NAME beside SPEC.yml)."
+    opened = _path("--output", "-o", metavar="FOLDER", help=where)(opened)
     opened = click.argument("specification", metavar="SPEC.yml", type=click.Path(path_type=Path))(opened)
     return main.command(function.__name__)(opened)
 

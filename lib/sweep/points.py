@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import platform
+import shutil
 import signal
 import socket
 import subprocess
@@ -303,38 +304,29 @@ def commit_of(sweep: Sweep) -> str:
     """
     roots: dict[Path | None, list[Path]] = {}
     for file in (sweep.notebook, *sweep.files.values()):
-        root = next((folder for folder in file.parents if (folder / ".git").exists()), None)
-        roots.setdefault(root, []).append(file)
+        roots.setdefault(next((f for f in file.parents if (f / ".git").exists()), None), []).append(file)
     found = []
     for root, files in roots.items():
         git = partial(subprocess.run, cwd=root, capture_output=True, text=True)
-        try:
-            if root and git(["git", "ls-files", "--", *files]).stdout:
-                changed = git(["git", "status", "--porcelain", "--ignored", "--", *files]).stdout
-                head = git(["git", "rev-parse", "HEAD"]).stdout.strip()
-                found.append(f"{head}{' with changes' if changed else ''}")
-        except OSError:  # no git
-            return "unknown"
+        if root and shutil.which("git") and git(["git", "ls-files", "--", *files]).stdout:
+            changed = git(["git", "status", "--porcelain", "--ignored", "--", *files]).stdout
+            commit = git(["git", "rev-parse", "HEAD"]).stdout.strip()
+            found.append(f"{commit}{' with changes' if changed else ''}")
     return f"{', '.join(found)}{'' if len(found) == len(roots) else ' and files outside'}" if found else "unknown"
 
 
 def ask_page(sweep: Sweep) -> None:
     """Run the cell that checks the parameters at every point, where it refuses more than its limits say."""
-    from nbclient import NotebookClient
-    from nbclient.exceptions import CellExecutionError
-    from nbformat.v4 import new_code_cell, new_notebook
-
     sources = [source for _, source in read_cells(sweep.notebook)]
-    place = next((k for k, source in enumerate(sources) if "check_parameters(" in source and "raise " in source), None)
-    if place is None:
-        return
-    points = [{n: v for n, v in point.items() if n != "device"} for point in sweep.points.values()]  # it may be absent
-    check = f"_check = compile({sources[place]!r}, 'check', 'exec', dont_inherit=True)"
-    ask = f"for _p in __import__('json').loads({json.dumps(points)!r}):\n    globals().update(_p)\n    exec(_check)"
-    notebook = new_notebook(cells=[new_code_cell(source) for source in (*sources[:place], check, ask)])
-    where = {"metadata": {"path": str(sweep.notebook.parent)}}
-    os.environ.update(KERNEL_ENVIRONMENT)
+    place = next((k for k, source in enumerate(sources) if "check_parameters(" in source and "raise " in source), 0)
+    here: dict[str, Any] = {"__name__": "__main__"}
     try:
-        NotebookClient(notebook, kernel_manager_class=own_kernel_manager(), resources=where).execute()
-    except CellExecutionError as error:
-        raise SweepError(f"points: {one_line(error.evalue)}") from None
+        for source in sources[:place]:
+            exec(compile(source, sweep.notebook.name, "exec", dont_inherit=True), here)
+        for point in sweep.points.values() if place else ():
+            own = {
+                name: value for name, value in point.items() if name != "device"
+            }  # which need not be on this machine
+            exec(compile(sources[place], sweep.notebook.name, "exec", dont_inherit=True), here | own)
+    except Exception as error:
+        raise SweepError(f"points: {one_line(error)}") from None
