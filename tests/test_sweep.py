@@ -32,7 +32,7 @@ from lib.sweep.points import commit_of, execute_point
 from lib.sweep.specification import BOOK
 
 ROOT = BOOK.parent
-PARAMETERS = "n: int = 1\nrate: float = 0.5\nmode: str = 'ok'\nseed: int = 0\nplace: str = ''\ndevice: str = ''\n"
+PARAMETERS = "n: int = 1\nmode: str = 'ok'\nseed: int = 0\nplace: str = ''\ndevice: str = ''\nerror: str = ''\n"
 BODY = """
 import os, sys, time
 from lib.page.results import record
@@ -157,7 +157,11 @@ class TestOnePoint:
         assert (record["error"] is None, record["attempts"], left) == (good, 1, [])
 
     def test_a_record_says_when_where_and_with_what(self, tmp_path: Path) -> None:
-        fields = {"parameters": {"mode": "once", "place": str(tmp_path / "mark"), "device": "cpu"}, "retries": 2}
+        fields = {
+            "grid": {"n": [1]},
+            "parameters": {"mode": "once", "place": str(tmp_path / "mark"), "device": "cpu", "error": "mine"},
+            "retries": 2,
+        }
         sweep, store = opened(make_specification(tmp_path, **fields), tmp_path / "out")
         (first,) = execute(sweep, store)
         assert (first["error"], first["attempts"], first["packages"]["numpy"]) == (None, 2, np.__version__)
@@ -167,6 +171,10 @@ class TestOnePoint:
         assert execute(sweep, store) == [first]  # it is never run again
         (row,) = collect(sweep, store).to_dict("records")
         assert (row["device"], row["run.device"], row["square"]) == ("cpu", first["device"], 1)
+        assert (row["error"], row["run.error"]) == ("mine", None)
+        output = invoke("run", sweep.path, "-o", store.folder)
+        assert output.startswith("1 points: 0 finished now, 1 before, 0 failed, 0 left")
+        invoke("plot", sweep.path, "-o", store.folder, "--x", "n", "--y", "square", "--where", "error=mine")
 
     @pytest.mark.parametrize("damage", ["missing", "truncated", "other"])
     def test_a_notebook_that_is_not_whole_runs_again(self, tmp_path: Path, damage: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import math
-import os
 import statistics
 import sys
 from functools import partial
@@ -122,14 +121,13 @@ def run(
                     report("no worker has joined the scheduler yet; waiting for one")
                 ended = run_points(client, waiting, sweep, store, None if scheduler else local["gpus"] > 0, report)
                 done = list(tqdm(ended, total=len(waiting), unit="point", disable=quiet, dynamic_ncols=True))
-        frame = collect(sweep, store)
-        finished, points, now = int(frame["error"].isna().sum()), len(sweep.points), sum(done)
-        counts = (
-            f"{now} finished now, {finished - now} before, {len(frame) - finished} failed, {points - len(frame)} left"
-        )
+        frame, records, now = collect(sweep, store), _records(sweep, store), sum(done)
         store.write("table.parquet", _parquet(frame))
         store.write("table.csv", _without_arrays(frame).to_csv(index=False).encode())
-    click.echo(f"{points} points: {counts}; table: {store.folder / 'table.parquet'} and table.csv")
+    failed = sum(record["error"] is not None for record in records.values())
+    counts = f"{now} finished now, {len(records) - failed - now} before, {failed} failed"
+    left, table = len(sweep.points) - len(records), store.folder / "table.parquet"
+    click.echo(f"{len(sweep.points)} points: {counts}, {left} left; table: {table} and table.csv")
     sys.exit(0 if all(done) else 1)
 
 
@@ -218,12 +216,7 @@ def store(sweep: Sweep, store: Store, to: Path) -> None:
         "seconds": round(sum(record["seconds"] for record in records)),
     }
     to.parent.mkdir(parents=True, exist_ok=True)
-    temporary = to.with_name(f".{to.name}.{os.getpid()}")
-    try:
-        temporary.write_bytes(_parquet(frame))
-        os.replace(temporary, to)
-    finally:
-        temporary.unlink(missing_ok=True)
+    store.write(to.absolute(), _parquet(frame))
     click.echo(f"{len(frame)} rows: {to} (commit {frame.attrs['commit']})")
 
 
@@ -247,7 +240,7 @@ def plot(
     from lib.page.figures import style
 
     frame = collect(sweep, store)
-    frame = _without_arrays(frame[frame["error"].isna()])
+    frame = _without_arrays(frame[frame["run.error" if "run.error" in frame else "error"].isna()])
     for name, equals, text in (item.partition("=") for item in where):
         if not equals or name not in frame:
             raise SweepError(f"where: must be NAME=VALUE; {unknown('column', name, frame)}")
@@ -260,7 +253,7 @@ def plot(
     for option, name, known in (("x", x, numeric), ("y", y, numeric), ("by", by or x, frame)):
         if name not in known:
             raise SweepError(f"{option}: {unknown('column of numbers', name, numeric)}")
-    wild = frame.get("not_finite", frame["error"]).map(lambda text: f", {y}=" in f", {text}").sum()
+    wild = frame.get("not_finite", frame[x].astype(str)).map(lambda text: f", {y}=" in f", {text}").sum()
     frame = frame.replace([math.inf, -math.inf], math.nan).dropna(subset=[x, y, by or x])
     if frame.empty:
         raise SweepError(f"y: no point that has finished and is left has {x}, {y}{f' and {by}' if by else ''}")

@@ -62,7 +62,7 @@ class Store:
         except Timeout:
             raise SweepError(f"output: another sweep is running in {self.folder}") from None
         except (OSError, NotImplementedError) as error:  # no permission, or a file system without locks
-            raise self.problem(error) from None
+            raise unwritable(self.folder, error) from None
         with held:
             self.write(".gitignore", b"*\n")
             self.write("sweep.json", json.dumps(self._mark).encode())
@@ -108,24 +108,26 @@ class Store:
         (self.folder / other).unlink(missing_ok=True)
         return self.read(key)
 
-    def write(self, name: str, content: bytes) -> None:
-        """Write a file of the folder, whole or not at all."""
-        temporary = self.folder / f".{uuid.uuid4().hex}.tmp"
+    def write(self, name: str | Path, content: bytes) -> None:
+        """Write a file, of the folder or elsewhere, whole or not at all."""
+        target = self.folder / name
+        temporary = target.with_name(f".{uuid.uuid4().hex}.tmp")
         try:
             with temporary.open("wb") as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(temporary, self.folder / name)
+            os.replace(temporary, target)
         except OSError as error:
-            raise self.problem(error) from None
+            raise unwritable(target.parent, error) from None
         finally:
             temporary.unlink(missing_ok=True)
 
-    def problem(self, error: Exception) -> SweepError:
-        """Return what cannot be written, in one line."""
-        reason = getattr(error, "strerror", None) or one_line(error)
-        return SweepError(f"output: cannot write to {self.folder}: {reason} (--output names another folder)")
+
+def unwritable(folder: Path, error: Exception) -> SweepError:
+    """Return what cannot be written, in one line."""
+    reason = getattr(error, "strerror", None) or one_line(error)
+    return SweepError(f"output: cannot write to {folder}: {reason} (--output names another folder)")
 
 
 def _digest(notebook: dict[str, Any]) -> str:
@@ -170,7 +172,7 @@ def execute_point(
             raise SweepError(_CHANGED)
         return store.keep(key, output, ended | {"attempts": attempts} | about)
     except OSError as problem:  # the disk is full
-        raise store.problem(problem) from None
+        raise unwritable(folder, problem) from None
     finally:
         output.unlink(missing_ok=True)
 
