@@ -11,6 +11,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 import uuid
@@ -197,6 +198,7 @@ def _packages() -> dict[str, str]:
 
 def _attempt(sweep: Sweep, parameters: dict[str, Any], output: Path) -> dict[str, Any]:
     """Execute the notebook once; return its error, what the kernel told the terminal, and the names it recorded."""
+    sys.modules.setdefault("rfc3987_syntax", None)  # a grammar that jsonschema can do without, and builds for a second
     import papermill
     from nbclient.exceptions import CellTimeoutError, DeadKernelError
 
