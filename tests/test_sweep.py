@@ -376,7 +376,9 @@ class TestFolders:
         assert commit_of(load_specification(spec)) == f"{both[1]} and files outside"
 
     @pytest.mark.parametrize("command", ["run", "plan", "status"])
-    def test_bad_input_is_one_line_and_status_2(self, tmp_path: Path, command: str) -> None:
+    def test_bad_input_is_one_line_and_status_2(
+        self, tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         assert refusal(command, tmp_path / "none.yml").startswith("error: specification: ")
         spec = make_specification(tmp_path)
         (tmp_path / "file").write_text("")
@@ -384,6 +386,8 @@ class TestFolders:
             assert refusal("run", spec, "-o", tmp_path / "file" / "x").startswith("error: output: cannot write")
             several = ["--gpus", 1, "--scheduler", "tcp://127.0.0.1:9"]
             assert refusal("run", spec, *several).startswith("error: workers: processes here, GPUs here")
+            monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+            assert refusal("run", spec, "--gpus", 3) == "error: gpus: there are 2 on this machine, got 3\n"
 
     def test_where_no_worker_can_start(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Without loopback (``unshare -n``), and where no scheduler answers."""

@@ -110,6 +110,11 @@ def run(
     """
     if sum(map(bool, (scheduler, *local.values()))) > 1:
         raise SweepError("workers: processes here, GPUs here, or a scheduler with its own workers: only one of them")
+    if local["gpus"]:
+        import torch
+
+        if local["gpus"] > (present := torch.cuda.device_count()):
+            raise SweepError(f"gpus: there are {present} on this machine, got {local['gpus']}")
     report, done = partial(tqdm.write, file=sys.stderr), []
     with store.lock():
         before = _records(sweep, store)
