@@ -26,7 +26,15 @@ from lib.page.claims import Check, load_claims, load_finished_chapters
 from lib.page.evidence import MIME_TYPE, evaluate
 from lib.page.expectations import MIME_TYPE as EXPECTATION
 from lib.page.expectations import expectation_html
-from lib.page.ledger import bound_dates, collect, count_line, expectation_problems, problems, read_records
+from lib.page.ledger import (
+    bound_dates,
+    collect,
+    count_line,
+    expectation_problems,
+    last_commit,
+    problems,
+    read_records,
+)
 from lib.page.records import panel_html
 from lib.page.seed_tables import OtherSeeds, read_other_seeds, read_seed_tables
 from symmetry import CommitLink, link_back
@@ -174,7 +182,7 @@ def test_room(relation: str, bound: float, enough: float, short: float) -> None:
 
 def test_since_when_a_bound_stands(tmp_path: Path) -> None:
     """A bound is as old as the oldest version of the register from which on it never changed."""
-    assert bound_dates(register(tmp_path)) == {}
+    assert bound_dates(register(tmp_path)) is None
     versions = [REGISTER.replace("1.0e-6", "1.0e-6" if k in (0, 2, 3) else "1.0e-5") for k in range(4)]
     versions[3] = versions[3].replace("A toy", "Another title")
     identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
@@ -192,6 +200,28 @@ def test_since_when_a_bound_stands(tmp_path: Path) -> None:
     assert f"*Bound unchanged since* 2026-01-03 (commit {{commit}}`{commit}`)." in card
     register(tmp_path, REGISTER.replace("1.0e-6", "2.0e-6"))  # changed and not committed yet
     assert bound_dates(tmp_path / "claims.yml") == {}
+
+
+def test_a_shallow_clone_does_not_say_since_when(tmp_path: Path) -> None:
+    """There every line is as old as the newest commit."""
+    root = tmp_path / "full"
+    root.mkdir()
+    register(root)
+    path = notebook(root, evidence_output(root))
+    identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    for command in (["init", "-q"], ["add", "."], [*identity, "commit", "-qm", "x"]):
+        subprocess.run(["git", *command], cwd=root, check=True)
+    subprocess.run(["git", *identity, "commit", "-q", "--allow-empty", "-m", "y"], cwd=root, check=True)
+    for name, options in (("whole", []), ("shallow", ["--depth", "1"])):
+        subprocess.run(["git", "clone", "-q", *options, f"file://{root}", name], cwd=tmp_path, check=True)
+    whole, shallow = (tmp_path / name / path.name for name in ("whole", "shallow"))
+    assert last_commit(whole) is not None
+    assert len(bound_dates(whole.with_name("claims.yml"))) == 1
+    assert last_commit(shallow) is None
+    assert bound_dates(shallow.with_name("claims.yml")) is None
+    row = rows(tmp_path / "full", evidence_output(root))[0]
+    assert "cannot be said: the history is not here" in claim_markdown(row, (), None)
+    assert "history" not in claim_markdown(row, (), bound_dates(whole.with_name("claims.yml")))
 
 
 def test_unknown_claims_are_refused(tmp_path: Path) -> None:
@@ -307,8 +337,10 @@ def test_the_day_of_a_bound_is_that_of_its_last_change(monkeypatch: pytest.Monke
     monkeypatch.setattr(symmetry, "_dates", lambda register: dates)
     note = "Scale: the page's own, computed above."
     assert symmetry._note(ROOT / "book", {"id": "H1"}) == note + " Bound: unchanged since 2026-03-01 ({commit}`def`)."
-    monkeypatch.setattr(symmetry, "_dates", lambda register: {})  # no history, as in an archive
+    monkeypatch.setattr(symmetry, "_dates", lambda register: {})
     assert symmetry._note(ROOT / "book", {"id": "H1"}) == note
+    monkeypatch.setattr(symmetry, "_dates", lambda register: None)  # as in an archive or a shallow clone
+    assert symmetry._note(ROOT / "book", {"id": "H1"}).endswith("the history is not here.")
 
 
 def test_the_ledger_for_machines(tmp_path: Path) -> None:

@@ -15,8 +15,7 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from lib.page.notebooks import BOOK
-from lib.page.results import decode, stored
-from lib.sweep.worker import read_results
+from lib.page.results import decode, read_results, stored
 from lib.symmetry.actions import sign
 from lib.symmetry.groups import Symmetric
 from lib.training.finite_volumes import flow

@@ -11,23 +11,22 @@ import nbformat
 import pytest
 
 from lib.page.parameters import read_limits
-from lib.sweep import Store, load_specification
-from lib.sweep.notebook import BOOK
-from lib.sweep.specification import Point
-from lib.sweep.worker import Task, execute_point, read_results
+from lib.page.results import read_results
+from lib.sweep import load_specification
+from lib.sweep.points import execute_point
+from lib.sweep.specification import BOOK
 
-NOTEBOOKS = sorted({load_specification(path).notebook for path in (BOOK.parent / "sweeps").rglob("*.yml")})
+SPECIFICATIONS = sorted((BOOK.parent / "sweeps").rglob("*.yml"))
+SWEEPS = {sweep.notebook: sweep for sweep in map(load_specification, SPECIFICATIONS)}
 
 
-@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.relative_to(BOOK).with_suffix("").as_posix())
+@pytest.mark.parametrize("notebook", sorted(SWEEPS), ids=lambda path: path.relative_to(BOOK).with_suffix("").as_posix())
 def test_the_smallest_point_ends(notebook: Path, tmp_path: Path) -> None:
     """It records what the stored notebook records; a claim that needs more than the least may fail, but must say so."""
     limits = read_limits(notebook)
     assert limits
     smallest = {name: limit[0] for name, limit in limits.items() if limit}
-    store = Store(tmp_path)
-    store.prepare()
-    record = execute_point(Task("smallest", Point(smallest), notebook, tmp_path))
-    assert record["state"] == "finished", record["error"]
+    record = execute_point("smallest", smallest, SWEEPS[notebook], tmp_path)
+    assert record["error"] is None
     stored = {name for name in read_results(nbformat.read(notebook, 4)) if name.endswith(".holds")}
     assert stored <= record["numbers"].keys()

@@ -35,7 +35,7 @@ def overview_markdown(rows: Sequence[Row], sections: dict[str, str]) -> str:
 
 
 def claim_markdown(row: Row, documents: Collection[str], dates: BoundDates | None = None) -> str:
-    """Return the card of one claim, its numbers folded; ``dates`` says since when its bounds stand."""
+    """Return the card of one claim, its numbers folded; ``dates`` says since when bounds stand, if that is known."""
     claim = row.claim
     star = " ★ beyond the sources" if claim.beyond_sources else ""
     where = f"{{doc}}`{claim.chapter}`" if claim.chapter in documents else f"`{claim.chapter}`, not written yet"
@@ -51,6 +51,8 @@ def claim_markdown(row: Row, documents: Collection[str], dates: BoundDates | Non
     if since := sorted({(date, commit) for commit, date in filter(None, known)}):
         stands = " and ".join(f"{date} (commit {{commit}}`{commit}`)" for date, commit in since)
         lines += ["", f"*{'Bound' if len(claim.checks) == 1 else 'Bounds'} unchanged since* {stands}.", ""]
+    if dates is None:
+        lines += ["", "*Since when the bounds stand* cannot be said: the history is not here.", ""]
     if row.others:
         lines += ["", _other_seeds(row), ""]
     lines += ["", "</details>"]

@@ -85,7 +85,7 @@ class Ledger(SphinxDirective):
         section += self._parse(markdown)
         return section
 
-    def _section(self, letter: str, title: str, rows: list[Row], dates: BoundDates) -> nodes.section:
+    def _section(self, letter: str, title: str, rows: list[Row], dates: BoundDates | None) -> nodes.section:
         section = nodes.section(ids=[f"claims-{letter.lower()}"], names=[f"claims-{letter.lower()}"])
         section += nodes.title("", title)
         self.state.document.note_explicit_target(section, section)
@@ -227,6 +227,8 @@ def _note(book: Path, record: Mapping[str, Any]) -> str:
     runs, dates = _runs(book.parent / "data" / "results"), _dates(book / "claims.yml")
     used = ", ".join(f"{{doc}}`/{run}`" for run in sorted({runs[table] for table in record.get("tables", ())}))
     scale = f"full, with numbers stored by {used}" if used else "the page's own, computed above"
+    if dates is None:
+        return f"Scale: {scale}. Bound: since when cannot be said, the history is not here."
     since = max(((day, commit) for (name, _), (commit, day) in dates.items() if name == record["id"]), default=None)
     return f"Scale: {scale}." + (f" Bound: unchanged since {since[0]} ({{commit}}`{since[1]}`)." if since else "")
 

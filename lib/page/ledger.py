@@ -72,18 +72,19 @@ def expectation_problems(path: Path) -> list[str]:
 
 
 def last_commit(path: Path) -> str | None:
-    """Return the short name of the last commit that changed a file, ``None`` without git or before the first."""
+    """Return the short name of the last commit that changed a file, ``None`` before the first or without history."""
     try:
         return _git(["git", "log", "-1", "--format=%h", "--", path.name], path).strip() or None
     except (OSError, subprocess.CalledProcessError):
         return None
 
 
-def bound_dates(register: Path) -> BoundDates:
+def bound_dates(register: Path) -> BoundDates | None:
     """Return, for every claim and check, the commit and the day at which its relation or bound was last changed.
 
     Read from the history of the register: what the bound is, and since when, can be compared with the day of a run.
-    Without git, or in a checkout without history, the result is empty.
+    ``None`` says that the history is not here: there is no git, no repository, or a shallow clone, in which every line
+    seems to be as old as the newest commit.
     """
     log = ["git", "log", "--format=%h %ad", "--date=short", "--", register.name]
     found: BoundDates = {}
@@ -100,12 +101,16 @@ def bound_dates(register: Path) -> BoundDates:
             later = {key: bound for key, bound in later.items() if bounds.get(key) == bound}
             found |= dict.fromkeys(later, (commit, date))
     except (OSError, subprocess.CalledProcessError):
-        return {}
+        return None
     return found
 
 
 def _git(command: list[str], path: Path) -> str:
-    return subprocess.run(command, cwd=path.parent, capture_output=True, text=True, check=True).stdout
+    """Return what git answers beside a file; a shallow clone, whose history would lie, is as good as none."""
+    ask = {"cwd": path.parent, "capture_output": True, "text": True, "check": True}
+    if subprocess.run(["git", "rev-parse", "--is-shallow-repository"], **ask).stdout.strip() == "true":
+        raise FileNotFoundError("the history is not here")
+    return subprocess.run(command, **ask).stdout
 
 
 def collect(notebooks: Iterable[Path], claims: dict[str, Claim], results: Path | None = None) -> list[Row]:

@@ -44,6 +44,17 @@ KERNEL_ENVIRONMENT = REPRODUCIBLE | {
 }
 # Where outputs are made or compared, a claim or an expectation that does not hold is an error.
 STRICT = {"SYMMETRY_STRICT": "1"}
+# A kernel cannot send half of a surrogate pair, and an error whose text has one would be lost.
+_WHOLE_CHARACTERS = """
+def _(content, pack=get_ipython().kernel.session.pack):
+    try:
+        return pack(content)
+    except UnicodeEncodeError:
+        from json import dumps
+        return dumps(content, default=str, ensure_ascii=False).encode("utf-8", "replace")
+get_ipython().kernel.session.pack = _
+del _
+"""
 _KERNELSPEC = {"display_name": "Python 3", "language": "python", "name": "python3"}
 _CELL_METADATA = ("tags", "mystnb")
 _FOLDED = {"hide-input", "remove-input", "hide-cell", "remove-cell"}
@@ -173,8 +184,12 @@ def _run(path: Path, notebook: Any, timeout: int) -> Any:
         raise NotebookFailed(f"the kernel died in {_where(notebook)}") from None
 
 
-def own_kernel_manager() -> type:
-    """Return a kernel manager that starts kernels of the running interpreter, whatever the machine has installed."""
+def own_kernel_manager(terminal: Any = subprocess.DEVNULL) -> type:
+    """Return a kernel manager that starts kernels of the running interpreter, whatever the machine has installed.
+
+    What cells write reaches the notebook by messages. What the process itself has to say, when it cannot start or when
+    it dies, goes to ``terminal``, a file.
+    """
     from ipykernel.kernelspec import get_kernel_dict
     from jupyter_client.kernelspec import KernelSpec
     from jupyter_client.manager import AsyncKernelManager
@@ -182,11 +197,10 @@ def own_kernel_manager() -> type:
     class OwnKernelManager(AsyncKernelManager):
         @property
         def kernel_spec(self) -> KernelSpec:
-            return KernelSpec(**get_kernel_dict())
+            return KernelSpec(**get_kernel_dict([f"--IPKernelApp.exec_lines={_WHOLE_CHARACTERS}"]))
 
         async def _async_pre_start_kernel(self, **options: Any) -> Any:
-            # What cells write reaches the notebook by messages; the process itself has nothing to tell the terminal.
-            return await super()._async_pre_start_kernel(**{"stderr": subprocess.DEVNULL} | options)
+            return await super()._async_pre_start_kernel(**{"stderr": terminal} | options)
 
     return OwnKernelManager
 

@@ -12,6 +12,7 @@ import difflib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from types import UnionType
 from typing import Any, get_origin
 
 Limit = tuple[float, float | None] | list[Any] | None
@@ -100,7 +101,7 @@ def check_value(name: str, value: Any, limit: Limit, kind: type | str | None = N
     """Raise ``ValueError`` unless a parameter's value has its type and lies within its limits."""
     kind = _KINDS.get(kind.partition("[")[0]) if isinstance(kind, str) else get_origin(kind) or kind
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    fits = not isinstance(kind, type) or (number if kind is float else type(value) is kind)
+    fits = not isinstance(kind, type) or kind is UnionType or (number if kind is float else type(value) is kind)
     if isinstance(limit, tuple):
         low, high = limit
         allowed = f"at least {low:g}" if high is None else f"between {low:g} and {high:g}"

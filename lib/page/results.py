@@ -1,7 +1,8 @@
 """Results of a notebook that are worth keeping: named numbers, arrays and tables, and how a chapter reads them back.
 
-:func:`record` puts them into the notebook's outputs, ``python -m lib.sweep`` collects them over many runs of the
-notebook and stores them as one Parquet table with its provenance, and :func:`stored` reads that. Evidence for a claim
+:func:`record` puts them into the notebook's outputs, where :func:`read_results` finds them; ``python -m lib.sweep``
+collects them over many runs of the notebook and stores them as one Parquet table with its provenance, and
+:func:`stored` reads that. Evidence for a claim
 is recorded by :func:`lib.page.evidence.settle`.
 """
 
@@ -10,13 +11,16 @@ from __future__ import annotations
 import base64
 import math
 import re
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lib import ROOT
+from lib.page.evidence import MIME_TYPE as EVIDENCE
 from lib.page.evidence import show
+from lib.page.expectations import MIME_TYPE as EXPECTATION
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,7 +33,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*")
 def record(name: str, value: Any) -> None:
     """Store a number, an array or a table in the output of the notebook's cell, under a name.
 
-    ``python -m lib.sweep collect`` makes a column of it, with one entry per run: a number or a (nested) list. A table
+    ``python -m lib.sweep`` makes a column of it, with one entry per run: a number or a (nested) list. A table
     becomes a column ``name.column`` for each of its columns. Outside a notebook nothing happens beyond the checks.
 
     Parameters
@@ -60,6 +64,41 @@ def decode(value: Any) -> Any:
     if value["dtype"] == "text":
         return np.array(value["data"], dtype=object)
     return np.frombuffer(base64.b64decode(value["data"]), value["dtype"]).reshape(value["shape"])
+
+
+def read_results(notebook: Any) -> dict[str, Any]:
+    """Return everything that an executed notebook recorded, as JSON holds it: numbers (NaN as a text), arrays.
+
+    For each check of each claim ``ID.check`` is the worst measured value, ``ID.check.median`` the median and
+    ``ID.check.control`` the control value closest to the bound; ``ID.holds`` is 1 or 0. ``expect: WHAT`` is 1 or 0
+    for an expectation. What :func:`record` stored has its own names.
+
+    Raises
+    ------
+    ValueError
+        Two results have one name.
+    """
+    outputs = [output.get("data", {}) for cell in notebook["cells"] for output in cell.get("outputs", [])]
+    found: list[tuple[str, Any]] = []
+    expected: dict[str, int] = {}
+    for data in outputs:
+        if MIME_TYPE in data:
+            name, value = data[MIME_TYPE]["name"], data[MIME_TYPE]["value"]
+            found += (value["columns"] if isinstance(value, dict) and "columns" in value else {name: value}).items()
+        if EXPECTATION in data:
+            name, holds = f"expect: {data[EXPECTATION]['what']}", int(data[EXPECTATION]["holds"])
+            found += [] if name in expected else [(name, None)]
+            expected[name] = min(expected.get(name, 1), holds)
+        if EVIDENCE in data:
+            claim, measured, control = (data[EVIDENCE][part] for part in ("id", "measured", "control"))
+            found.append((f"{claim}.holds", int(data[EVIDENCE]["holds"])))
+            for check, values in measured.items():
+                each = {"": values["worst"], ".median": values["median"], ".control": control[check]["worst"]}
+                found += [(f"{claim}.{check}{part}", value) for part, value in each.items()]
+    if len(numbers := dict(found)) < len(found):
+        twice = next(name for name, count in Counter(name for name, _ in found).items() if count > 1)
+        raise ValueError(f"the notebook records {twice!r} twice; a column has one number per point")
+    return numbers | expected
 
 
 def stored(name: str, table: str = "", folder: Path = FOLDER) -> pd.DataFrame:

@@ -2,16 +2,11 @@
 
 ``python -m lib.sweep run SPEC.yml`` does it all from the command line; the chapter *Sweeps* of the book explains how.
 
-``specification``, ``plain``, ``notebook``   what is to be run, read from YAML and the notebook's own parameters
-``store``            one record per finished point, written whole or not at all
-``worker``, ``driver``   one point with papermill; all points on Dask
-``table``            the records as one table, and as a plot
+``specification``  what is to be run, read from YAML and the notebook; the code that its numbers rest on
+``points``         one point with papermill, kept as its executed notebook; all points on Dask
 """
 
-from lib.sweep.driver import run
-from lib.sweep.plain import SweepError
-from lib.sweep.specification import Specification, load_specification
-from lib.sweep.store import Store
-from lib.sweep.table import collect, plot
+from lib.sweep.points import Store
+from lib.sweep.specification import Specification, Sweep, SweepError, load_specification
 
-__all__ = ["Specification", "Store", "SweepError", "collect", "load_specification", "plot", "run"]
+__all__ = ["Specification", "Store", "Sweep", "SweepError", "load_specification"]
