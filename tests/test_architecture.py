@@ -11,8 +11,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 LIB = ROOT / "lib"
 # A room imports from itself and from those before it. What a page shows and the sweeps know no mathematics.
-FLOORS = ("checks", "device", "symmetry", "transport", "training", "images", "gans")
-ABOVE = {"page": {"checks", "device", "page"}, "sweep": {"device", "page", "sweep"}}
+FLOORS = ("checks", "device", "progress", "symmetry", "transport", "training", "images", "gans")
+ABOVE = {"page": {"checks", "device", "page", "progress"}, "sweep": {"device", "page", "sweep"}}
 LONGEST = 350
 MODULES = sorted(LIB.rglob("*.py"))
 
