@@ -98,7 +98,7 @@ def test_turning_samples_helps_a_generator_without_orientations() -> None:
         ({"rotations": "all"}, "rotations must be one of"),
         ({"share": 0.0}, "share must be in"),
         ({"share": 1.5}, "share must be in"),
-        ({"seed": -1}, "numbers"),
+        ({"seed": -1}, "non-negative"),
     ],
 )
 def test_bad_input_is_named(wrong: dict, message: str) -> None:
