@@ -19,7 +19,7 @@ from lib.symmetry.actions import trivial
 from lib.symmetry.derived import Hom
 from lib.symmetry.haar import NullSpace, projection
 from lib.symmetry.representations import Representation
-from lib.training.linear_networks import Dense, Layer, LinearNetwork
+from lib.training.linear_networks import Dense, LinearNetwork
 
 
 def unitarity_defect(representation: Representation) -> float:
@@ -52,7 +52,7 @@ def require_unitary(name: str, representation: Representation) -> Representation
     return representation
 
 
-class SteerableLayer(Layer):
+class SteerableLayer:
     """An equivariant linear map V → W, stored as coefficients in a basis of Hom_G(V, W).
 
     Parameters
