@@ -133,14 +133,12 @@ TASKS = (
 STARTS = [network.start(2, dtype=torch.float64) for network, _, _ in TASKS]
 
 
-@call(*(t for _, x, y in TASKS for t in (x, y)), *(w for start in STARTS for w in start))
+@call(*(t for _, x, y in TASKS for t in (x, y)), *(w for start in STARTS for w in start), kept=(1, 3, 5), powers=5)
 def projected_networks(*tensors):
     out, weights = [], list(tensors[6:])
     for k, (network, _, _) in enumerate(TASKS):
         x, y = tensors[2 * k : 2 * k + 2]
         start = [weights.pop(0) for _ in network.layers]
-        networks.check_inputs(network, x, y)
-        network.check_parameters("start", start)
         dense = network.embed(start)
         out += [network(start, x[None]), network(dense, x[None]), network.losses(dense, x[None], y[None])]
         moved = [w + 0.1 for w in dense]
