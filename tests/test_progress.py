@@ -32,7 +32,7 @@ def kernel() -> Iterator[BlockingKernelClient]:
 
 
 def shown(client: BlockingKernelClient, person: bool) -> tuple[list[dict[str, Any]], list[str]]:
-    """The states of the widgets that a loop shows (none for one that goes), and what it prints."""
+    """The states of the widgets that a loop shows, and what it prints."""
     states: list[dict[str, Any]] = []
     printed: list[str] = []
 
@@ -52,7 +52,7 @@ def shown(client: BlockingKernelClient, person: bool) -> tuple[list[dict[str, An
 def test_a_person_sees_a_bar_that_goes_away(kernel: BlockingKernelClient) -> None:
     states, printed = shown(kernel, person=True)
     assert any(state.get("max") == 3 for state in states)
-    assert states[-1] == {}
+    assert states[-1] == {"visibility": "hidden"}
     assert printed == ["[2, 3, 4]\n"]
 
 
