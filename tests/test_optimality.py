@@ -13,7 +13,6 @@ from lib.symmetry.groups import Cyclic, Dihedral, Quaternion, Symmetric
 from lib.training.linear_networks import Convolution
 from lib.training.margins import max_margin
 from lib.training.optimality import (
-    Basis,
     Norm,
     coordinates,
     duality_gap,
@@ -227,5 +226,3 @@ def test_what_does_not_fit_is_refused(as_user: None) -> None:
         form_a(norm, beta, x, y[None].expand(4, 4))
     with pytest.raises(ValueError, match="v must have shape"):
         norm(torch.ones(5).double())
-    with pytest.raises(TypeError, match="transform must be a function"):
-        Basis("nothing", None, 8, 8)
