@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise, takewhile
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -174,25 +175,13 @@ class Game:
         return Generator(kind, turns, draw, sets.classes), Discriminator(kind_of_judge, turns, judge, sets.classes)
 
 
-@dataclass(frozen=True, eq=False)
-class Played:
-    """What a game leaves behind.
+class Played(NamedTuple):
+    """What a game leaves behind; the images of a run are what they would be without the other runs."""
 
-    Attributes
-    ----------
-    generator, latest : Generator
-        With the running average of its parameters, and with those of the last step.
-    discriminator : Discriminator
-        As of the last step.
-    diverged : Tensor
-        Whether a loss or a weight of a run became infinite or NaN, shape ``(runs,)``; the images of other runs are what
-        they would be without it.
-    """
-
-    generator: Generator
-    latest: Generator
-    discriminator: Discriminator
-    diverged: Tensor
+    generator: Generator  # with the running average of its parameters
+    latest: Generator  # with those of the last step
+    discriminator: Discriminator  # as of the last step
+    diverged: Tensor  # whether a loss or a weight of a run became infinite or NaN, shape (runs,)
 
 
 def play(game: Game, turns: Turns, sets: TrainingSets, seed: int = 0) -> Played:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -93,38 +94,19 @@ class Settings:
         return len(self.samples) * self.seeds
 
 
-@dataclass(frozen=True, eq=False)
-class Game:
-    """The runs of one pairing, played to the end.
+class Game(NamedTuple):
+    """The runs of one pairing, played to the end."""
 
-    Attributes
-    ----------
-    settings, target
-        How they were played, and on which law.
-    untrained, generator, last : lib.gans.layers.Network
-        Generators before training, with the running mean of their weights after it, and as the last step left them.
-    judge : lib.gans.layers.Network
-        Networks of the discriminators as the last step left them.
-    data : Tensor
-        Training points, shape ``(runs, max(samples), dim)``; a run uses its first ``samples`` rows.
-    times : list of int
-        Iterations at which snapshots were taken.
-    snapshots : Tensor
-        Points of the averaged generators, always from the same noise, shape ``(frames, runs, points, dim)``.
-    diverged : Tensor
-        Whether a loss became infinite or NaN, shape ``(runs,)``.
-    """
-
-    settings: Settings
-    target: Mixture
-    untrained: Network
-    generator: Network
-    last: Network
-    judge: Network
-    data: Tensor
-    times: list[int]
-    snapshots: Tensor
-    diverged: Tensor
+    settings: Settings  # how they were played
+    target: Mixture  # on which law
+    untrained: Network  # generators before training
+    generator: Network  # with the running mean of their weights after it
+    last: Network  # as the last step left them
+    judge: Network  # networks of the discriminators as the last step left them
+    data: Tensor  # training points, shape (runs, max(samples), dim); a run uses its first `samples` rows
+    times: list[int]  # iterations at which snapshots were taken
+    snapshots: Tensor  # points of the averaged generators, from the same noise, shape (frames, runs, points, dim)
+    diverged: Tensor  # whether a loss became infinite or NaN, shape (runs,)
 
     def draw(self, count: int, rng: torch.Generator, trained: bool = True) -> Tensor:
         """Return generated points of every run, shape ``(runs, count, dim)``, before or after training."""

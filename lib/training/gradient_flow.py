@@ -18,7 +18,8 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -61,50 +62,21 @@ class Integration:
     accuracy: float = 1e-6
 
 
-@dataclass(frozen=True)
-class Trained:
-    """The end of a gradient flow, and the way there; see :func:`train`.
+class Trained(NamedTuple):
+    """The end of a gradient flow, and the way there; see :func:`train`."""
 
-    Attributes
-    ----------
-    direction : Tensor
-        β/‖β‖, shape ``(d,)``.
-    parameters : Tensor
-        θ, of norm one.
-    multipliers : Tensor
-        The weights p_i of the points in the gradient, of sum one: the flow's own multipliers.
-    margins : Tensor
-        y_i⟨x_i, β⟩/‖β‖.
-    stationarity : float
-        Sine of the angle between θ and the gradient; zero at a stationary direction.
-    slackness : float
-        Σ p_i (m_i/min m − 1) with the margins m, zero when only points of smallest margin have weight.
-    temperature : float
-        T at the end of the flow, where it is frozen.
-    efolds : float
-        Length of the continuation in e-folds of the norm.
-    log_norm : Tensor
-        log ‖w‖ along flow and continuation, shape ``(steps,)``.
-    path : Tensor
-        β/‖β‖ at these times, shape ``(steps, d)``.
-    handover : int
-        The step at which the continuation takes over.
-    converged : bool
-        Whether ``stationarity`` met the tolerance, and not at a saddle.
-    """
-
-    direction: Tensor
-    parameters: Tensor
-    multipliers: Tensor
-    margins: Tensor
-    stationarity: float
-    slackness: float
-    temperature: float
-    efolds: float
-    log_norm: Tensor
-    path: Tensor
-    handover: int
-    converged: bool
+    direction: Tensor  # β/‖β‖, shape (d,)
+    parameters: Tensor  # θ, of norm one
+    multipliers: Tensor  # the weights p_i of the points in the gradient, of sum one: the flow's own multipliers
+    margins: Tensor  # y_i⟨x_i, β⟩/‖β‖
+    stationarity: float  # sine of the angle between θ and the gradient; zero at a stationary direction
+    slackness: float  # Σ p_i (m_i/min m − 1) with the margins m, zero when only points of smallest margin have weight
+    temperature: float  # T at the end of the flow, where it is frozen
+    efolds: float  # length of the continuation in e-folds of the norm
+    log_norm: Tensor  # log ‖w‖ along flow and continuation, shape (steps,)
+    path: Tensor  # β/‖β‖ at these times, shape (steps, d)
+    handover: int  # the step at which the continuation takes over
+    converged: bool  # whether the stationarity met the tolerance, and not at a saddle
 
 
 def train(
@@ -182,7 +154,7 @@ def train(
         handover=handover,
         converged=converged,
     )
-    return replace(end, **{k: v.to(features.device) for k, v in vars(end).items() if isinstance(v, Tensor)})
+    return Trained(*(v.to(features.device) if isinstance(v, Tensor) else v for v in end))
 
 
 class _Field:
