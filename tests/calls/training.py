@@ -267,7 +267,7 @@ def particles(z, w, x, y, v, weights):
     out = []
     for unit, points, targets in ((UNITS["layer"], z, y), (UNITS["plain"], w, v)):
         moved = unit.to(points)
-        out += [moved.network(x, points), moved(x[:1], points[0, :1]), moved.check_particles("z", points)]
+        out += [moved.network(x, points), moved(x[:1], points[0, :1])]
         for scheme in mean_field.SCHEMES:
             out.append(mean_field.intrinsic_derivative(unit, scheme, points, x, targets, weights))
             out.append(mean_field.risk(unit, scheme, points, x, targets))
