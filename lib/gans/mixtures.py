@@ -130,7 +130,7 @@ class Mixture:
 
 
 def score(points: Tensor, truth: Tensor, law: Mixture) -> dict[str, Tensor]:
-    """Return how near generated points are to points of the true law, one number per run and score.
+    """Return how near generated points are to points of the true law, float64, one number per run and score.
 
     ``w1`` and ``w1_invariant``: the Wasserstein-1 distance, and that of orbits; of squashed points where the law has no
     mean. Then also ``mmd``: the root of the squared MMD of a mean of bounded kernels, on points as they are.
@@ -143,11 +143,6 @@ def score(points: Tensor, truth: Tensor, law: Mixture) -> dict[str, Tensor]:
         Shapes ``(runs, n, dim)`` and ``(runs, m, dim)``.
     law
         The law.
-
-    Returns
-    -------
-    dict of str to Tensor
-        Shapes ``(runs,)``, float64.
     """
     heavy = law.freedom is not None and law.freedom <= 1
     names = ["w1", "w1_invariant"] + ["mmd"] * heavy
@@ -180,7 +175,7 @@ def mmd_loss(x: Tensor, y: Tensor, kernel: Callable[[Tensor, Tensor], Tensor]) -
     """Return the unbiased estimate of the squared maximum mean discrepancy (Gretton et al. 2012), one value per run.
 
     MMD is the supremum of E_Q γ − E_P γ over the unit ball of the kernel's space, which is invariant if the kernel is
-    averaged over a group; no discriminator is trained.
+    averaged over a group; no discriminator is trained. The estimate may be slightly negative.
 
     Parameters
     ----------
@@ -188,11 +183,6 @@ def mmd_loss(x: Tensor, y: Tensor, kernel: Callable[[Tensor, Tensor], Tensor]) -
         Points, shapes ``(..., n, d)`` and ``(..., m, d)`` with at least two points each.
     kernel
         Maps two clouds to the matrix ``(..., n, m)``.
-
-    Returns
-    -------
-    Tensor
-        Shape ``(...)``; may be slightly negative.
     """
     return _off_diagonal_mean(kernel(x, x)) + _off_diagonal_mean(kernel(y, y)) - 2 * kernel(x, y).mean((-2, -1))
 

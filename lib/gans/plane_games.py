@@ -46,23 +46,18 @@ class Settings:
     samples : tuple of int
         Numbers of training points. All are played at once, ``runs = len(samples) · seeds``, sizes first; smaller
         data sets are the beginnings of larger ones.
-    iterations : int
-        Steps of the generator; each follows ``steps`` steps of the discriminator.
+    iterations, steps : int
+        Steps of the generator, and of the discriminator before each of these.
     batch : int
         Points in a step, at most the smallest number of training points.
-    width : int
-        Hidden coordinates per layer.
-    matched : bool
-        Whether tied generators are widened until they have about as many free parameters as the plain one. (Plain and
-        averaged discriminators agree in both.)
-    rate : float
-        Learning rate of the generator's Adam; that of the discriminator is twice as large.
-    steps : int
-        Steps of the discriminator before each of the generator.
+    width, matched : int, bool
+        Hidden coordinates per layer, and whether tied generators are widened until they have about as many free
+        parameters as the plain one. (Plain and averaged discriminators agree in both.)
+    rate, average : float
+        Learning rate of the generator's Adam, half of that of the discriminator's, and decay of the running mean of the
+        generator's weights, which is what is scored.
     objective : str
         A name of :mod:`lib.gans.objectives`.
-    average : float
-        Decay of the running mean of the generator's weights, which is what is scored.
     squashed : bool
         Whether the game is played on ``squash(x)``; the generated points are ``unsquash`` of what the generator says.
     frames : int

@@ -51,11 +51,6 @@ class SteerableLayer:
     basis
         Equivariant maps Ψ_j, shape ``(size, dim W, dim V)``; by default an orthonormal basis of all of Hom_G(V, W).
 
-    Attributes
-    ----------
-    basis : Tensor
-        The maps Ψ_j.
-
     Raises
     ------
     ValueError
@@ -100,11 +95,6 @@ def steerable_network(spaces: Sequence[Representation], outputs: int = 2) -> Lin
         margins and augmentation agree. To study other inputs, build a network from :class:`SteerableLayer`.
     outputs
         Number of invariant features before the last layer.
-
-    Raises
-    ------
-    ValueError
-        A space is not unitary (the message says by how much).
     """
     for number, space in enumerate(spaces):
         _require_unitary(f"spaces[{number}]", space)
