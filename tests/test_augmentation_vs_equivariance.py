@@ -213,9 +213,7 @@ def test_average_over_a_law() -> None:
     direct = sum(w * H.apply(g, x) for g, w in zip(law.listed()[0], law.listed()[1].tolist(), strict=True))
     assert torch.allclose(law.average(H, x), direct, atol=1e-12)
     assert torch.allclose(mixture(V.group, 0.3).average(H, x), 0.7 * OrbitMean(H)(x) + 0.3 * x, atol=1e-12)
-    with pytest.raises(ValueError, match="sampler must be one of"):
-        published("cube", V.group, 4)
-    with pytest.raises(ValueError, match="share"):
+    with pytest.raises(ValueError, match="weights must hold nonnegative"):
         mixture(V.group, 1.5)
 
 

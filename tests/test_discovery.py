@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -190,54 +189,6 @@ def test_rows_are_unit_vectors_however_small_an_escape(size: float) -> None:
 # --- bad input ---
 
 
-@pytest.mark.usefixtures("as_user")
-@pytest.mark.parametrize(
-    ("change", "error", "message"),
-    [
-        ({"field": 3}, TypeError, "field must be"),
-        ({"field": lambda z: z[:, :1]}, ValueError, "field must keep the shape"),
-        ({"field": lambda z: 1e200 * (1 + z)}, ArithmeticError, r"rate 0.2 is too large"),
-        ({"basis": [1.0]}, TypeError, "basis must be a torch.Tensor"),
-        ({"basis": torch.zeros(4, 4)}, ValueError, "basis must have shape"),
-        ({"basis": torch.ones(2, 2, 4)}, ValueError, "basis must have orthonormal rows, the defect is"),
-    ],
-)
-def test_bad_growth(change: dict, error: type, message: str) -> None:
-    given = {"field": torch.zeros_like, "basis": ZERO, "growth": Growth(steps=3, temperature=0.0), "generator": clock()}
-    with pytest.raises(error, match=message):
-        grow(**(given | change))
-
-
-@pytest.mark.parametrize(
-    ("change", "error", "message"),
-    [
-        ({"particles": 0}, ValueError, "particles must be at least 1, got 0"),
-        ({"steps": 2.5}, TypeError, "steps must be an integer, got 2.5"),
-        ({"rate": 0.0}, ValueError, "rate must be a finite number"),
-        ({"threshold": -1.0}, ValueError, "threshold must be a finite number"),
-        ({"rule": "median"}, ValueError, "rule must be one of"),
-    ],
-)
-def test_bad_settings(change: dict, error: type, message: str) -> None:
-    with pytest.raises(error, match=message):
-        Growth(**change)
-
-
-@pytest.mark.usefixtures("as_user")
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: network(gauss(2, 5, 6), gauss(7, 3)), r"z must hold flat square matrices"),
-        (lambda: network(gauss(2, 5, 9), gauss(7, 2)), r"x must have shape \(B, 3\) or \(2, B, 3\), got \(7, 2\)"),
-        (lambda: pull(gauss(2, 5, 9), gauss(7, 3), gauss(3, 7, 3)), r"y must have shape"),
-        (lambda: pull(gauss(2, 5, 9), gauss(7, 3), gauss(2, 7, 3), weights=gauss(6)), r"weights must have shape"),
-        (lambda: population_pull(gauss(2, 5, 9), gauss(2, 5, 4), 1.0), r"teacher must have shape"),
-        (lambda: population_pull(gauss(2, 5, 9), gauss(2, 5, 9), 0.0), r"scale must be a finite number"),
-        (lambda: train_inside(torch.zeros_like, gauss(2, 4, 4), Growth(), clock()), r"P must hold orthogonal proj"),
-        (lambda: train_inside(torch.zeros_like, gauss(2, 4, 3), Growth(), clock()), r"P must have shape"),
-        (lambda: train_inside(torch.zeros_like, [[1.0]], Growth(), clock()), r"P must be a torch\.Tensor"),
-    ],
-)
-def test_shapes_that_do_not_fit(call: Callable[[], object], message: str) -> None:
-    with pytest.raises((ValueError, TypeError), match=message):
-        call()
+def test_particles_that_run_away_are_refused() -> None:
+    with pytest.raises(ArithmeticError, match=r"rate 0.2 is too large"):
+        grow(lambda z: 1e200 * (1 + z), ZERO, Growth(steps=3, temperature=0.0), clock())

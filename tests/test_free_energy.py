@@ -207,45 +207,27 @@ def test_flow_records_what_happened() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "error", "match"),
+    ("change", "match"),
     [
-        ({"temperature": -0.1}, ValueError, "temperature"),
-        ({"penalty": float("nan")}, ValueError, "penalty"),
-        ({"unit": 3}, TypeError, "unit"),
-        ({"unit": lambda a, z: a + 0 * z[..., :1]}, ValueError, "unit"),
-        ({"y": torch.zeros(3).double()}, ValueError, "y"),
-        ({"x": torch.zeros(4)}, ValueError, "x must be one row of float64"),
-        ({"weights": torch.tensor([2.0, -1, 0, 0]).double()}, ValueError, "weights"),
-        ({"grid": torch.tensor([0.0, 1, 3]).double()}, ValueError, "grid"),
-        ({"grid": torch.tensor([0.0, 1]).double()}, ValueError, "grid"),
+        ({"unit": lambda a, z: a + 0 * z[..., :1]}, "unit"),
+        ({"y": torch.zeros(3).double()}, "y must have shape"),
+        ({"weights": torch.tensor([2.0, -1, 0, 0]).double()}, "weights must hold nonnegative"),
     ],
 )
-def test_functionals_refuse_what_does_not_fit(change: dict, error: type[Exception], match: str) -> None:
+def test_functionals_refuse_what_does_not_fit(change: dict, match: str) -> None:
     F = random_functional(0)
     names = ("unit", "x", "y", "weights", "grid", "penalty", "temperature")
-    with pytest.raises(error, match=match):
+    with pytest.raises(ValueError, match=match):
         FreeEnergy(**({name: getattr(F, name) for name in names} | change))
 
 
-def test_laws_steps_and_clouds_are_checked() -> None:
+def test_laws_are_checked_and_solvers_say_that_they_fail() -> None:
     F, p = random_functional(0), random_law(0)
     for bad in (2 * p, p.flip(0) - p, p[1:]):
         with pytest.raises(ValueError, match="p must"):
             F.energy(bad)
-    with pytest.raises(ValueError, match="duration"):
-        step(F, p, 0.0)
-    with pytest.raises(ValueError, match="batch axes that broadcast"):
-        F.change(p.expand(2, -1), p.expand(3, -1))
-    with pytest.raises(ValueError, match="at least one point"):
-        F.cloud_residual(torch.zeros(0).double())
-    with pytest.raises(ValueError, match="one law"):
-        step(F, p.expand(2, -1), 1.0)
-    with pytest.raises(ValueError, match="growth"):
-        flow(F, p, growth=0.5)
     with pytest.raises(ValueError, match="start"):
         flow(F, 2 * p)
-    with pytest.raises(ValueError, match="start must be one law"):
-        flow(F, p.expand(2, -1))
     with pytest.raises(ArithmeticError, match="did not converge"):
         step(F, p, 1.0, iterations=1)
     with pytest.raises(ArithmeticError, match="no Gibbs fixed point"):

@@ -1,4 +1,4 @@
-"""Games of convolutional players, played by the cell on the page of their run; against the loop of all other games."""
+"""Games of convolutional players, played by the cell on the page of their run; against the steps of all other games."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lib.gans.game import Hand, compete, follow
+from lib.gans.game import descend, follow
 from lib.gans.image_players import JUDGES, KINDS, Discriminator, Generator, players
 from lib.gans.objectives import objective
 from lib.gans.planar_convolution import GROUPS, act_on_images, move_images
@@ -63,25 +63,26 @@ def same(a: nn.Module, b: nn.Module) -> bool:
 @pytest.mark.parametrize(
     ("pairing", "group", "augmentation"), [("plain/plain", "p4", "none"), ("equivariant/invariant", "p8", "p8")]
 )
-def test_the_game_on_the_page_is_the_loop_of_all_games(name: str, pairing: str, group: str, augmentation: str) -> None:
+def test_the_game_on_the_page_steps_as_all_games_do(name: str, pairing: str, group: str, augmentation: str) -> None:
     """Two programs for one game: the same weights to the last bit, where no penalty draws points of its own."""
     rule = replace(objective(name), penalty="real", penalty_weight=3.0)
     (g, d), (G, D) = tiny(pairing, group), tiny(pairing, group)
     average = game_of_the_page(augmentation=augmentation)(g, d, IMAGES, LABELS, rule, 5)
     mean, rng = copy.deepcopy(G), generator_of(0, 2)
-
-    def deal(_: bool) -> Hand:
-        which = torch.randint(len(IMAGES), (4,), generator=rng)
-        x, y = IMAGES[which], LABELS[which]
-        x = move_images(augmentation, x, rng) if augmentation != "none" else x
-        noise = G.draw(y, rng)
-        return Hand(x, lambda: G(noise), lambda z: D(z, y))
-
-    def after(step: int) -> None:
-        follow(*(list(p.state_dict().values()) for p in (mean, G)), min(0.9, (2 + step) / (11 + step)))
-
     adam = [torch.optim.Adam(p.parameters(), 1e-3, (0.0, 0.9)) for p in (G, D)]
-    compete(deal, rule, (adam[0], adam[1]), 5, generator_of(0, 3), after, steps=2, event_dims=3)
+    for step in range(5):
+        for judging in (True, True, False):
+            which = torch.randint(len(IMAGES), (4,), generator=rng)
+            x, y = IMAGES[which], LABELS[which]
+            x = move_images(augmentation, x, rng) if augmentation != "none" else x
+            fake, said = G(G.draw(y, rng)), D(x, y).detach()
+            loss = (
+                rule.discriminator_loss(lambda z, y=y: D(z, y), x, fake)
+                if judging
+                else (rule.generator_loss(said, D(fake, y)))
+            )
+            descend(loss, adam[judging])
+        follow(*(p.state_dict().values() for p in (mean, G)), min(0.9, (2 + step) / (11 + step)))
     assert same(G, g)
     assert same(D, d)
     assert same(mean, average)
@@ -172,12 +173,7 @@ def test_moved_images_are_turned_ones_and_every_turn_occurs() -> None:
     ("wrong", "message"),
     [
         ({"pairing": "plain"}, "discriminator must be one of"),
-        ({"group": "p3"}, "group must be one of"),
-        ({"group": "none"}, "group must be one of"),
         ({"channels": 6}, "channels must be a multiple of 4"),
-        ({"classes": 0}, "classes must be at least 1"),
-        ({"latent": 0}, "latent must be at least 1"),
-        ({"seed": -1}, "numbers"),
     ],
 )
 def test_bad_input_is_named(wrong: dict, message: str) -> None:

@@ -11,7 +11,7 @@ from scipy.integrate import solve_ivp
 from torch import Tensor
 
 from lib.symmetry.groups import Cyclic, Symmetric
-from lib.training.gradient_flow import LOSSES, Integration, Trained, _Field, train
+from lib.training.gradient_flow import Integration, Trained, _Field, train
 from lib.training.linear_networks import LinearNetwork, diagonal, fully_connected, group_convolution
 from lib.training.margins import NotSeparable, max_margin, one_minus_cosine
 
@@ -39,7 +39,7 @@ def loss_of(network: LinearNetwork, x: Tensor, y: Tensor, kind: str) -> Callable
 NETWORKS = [fully_connected(6, 1), fully_connected(6, 3, 2), diagonal(6, 2), group_convolution(Symmetric(3), 3)]
 
 
-@pytest.mark.parametrize("kind", LOSSES)
+@pytest.mark.parametrize("kind", ["exponential", "logistic"])
 @pytest.mark.parametrize("network", NETWORKS, ids=str)
 def test_flow_is_gradient_flow(network: LinearNetwork, kind: str) -> None:
     """Another time and other variables, the same curve: dw/dt = −∇ log loss integrated by an explicit method."""
@@ -74,7 +74,7 @@ def test_flow_conserves_the_balance_of_the_layers() -> None:
     assert float(last.sum()) > 3 * float(first.sum())
 
 
-@pytest.mark.parametrize("kind", LOSSES)
+@pytest.mark.parametrize("kind", ["exponential", "logistic"])
 @pytest.mark.parametrize("network", NETWORKS, ids=str)
 def test_derivative_of_the_field(network: LinearNetwork, kind: str) -> None:
     x, y = data(4, 6)
@@ -88,7 +88,7 @@ def test_derivative_of_the_field(network: LinearNetwork, kind: str) -> None:
     assert torch.allclose(by_log, (ends[0] - ends[1]) / (2 * h), atol=1e-7)
 
 
-@pytest.mark.parametrize("kind", LOSSES)
+@pytest.mark.parametrize("kind", ["exponential", "logistic"])
 @pytest.mark.parametrize("depth", [1, 2, 3])
 def test_fully_connected_networks_find_the_largest_margin(depth: int, kind: str) -> None:
     (x, y), network = data(8, 10), fully_connected(10, depth, 3)
@@ -217,8 +217,6 @@ def test_what_does_not_fit_is_refused(as_user: None) -> None:
         train(network, x[:, :5], y, w)
     with pytest.raises(ValueError, match="labels must have shape"):
         train(network, x, y[:3], w)
-    with pytest.raises(TypeError, match="network must be a LinearNetwork"):
-        train("network", x, y, w)
     with pytest.raises(ValueError, match="start must not require gradients"):
         train(network, x, y, w.clone().requires_grad_())
     with pytest.raises(ValueError, match="start must have shape"):
@@ -232,13 +230,3 @@ def test_what_does_not_fit_is_refused(as_user: None) -> None:
     on_saddle = torch.cat([torch.ones(6), torch.zeros(12)]).double()
     with pytest.raises(ArithmeticError, match="a saddle"):
         train(network, x, y, on_saddle)
-    for wrong in (
-        {"loss": "hinge"},
-        {"cap": 1.0},
-        {"cap": 1e12},
-        {"efolds": -1.0},
-        {"tolerance": 0.0},
-        {"accuracy": 1},
-    ):
-        with pytest.raises(ValueError, match=next(iter(wrong))):
-            Integration(**wrong)

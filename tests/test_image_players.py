@@ -152,7 +152,7 @@ def test_scores_do_not_depend_on_the_other_images() -> None:
 def test_gradient_penalty_reaches_every_convolution() -> None:
     _, discriminator = players("p4")
     images = torch.rand(5, 1, 8, 8, generator=rng())
-    penalty = gradient_penalty(lambda x: discriminator(x, LABELS), images, -images, "real", rng(), event_dims=3)
+    penalty = gradient_penalty(lambda x: discriminator(x, LABELS), images, -images, "real")
     penalty.sum().backward()
     convolutions = [p for name, p in discriminator.named_parameters() if "weight.original" in name]
     assert len(convolutions) == 5
@@ -226,36 +226,9 @@ def test_matched_channels(player: type, group: str) -> None:
 
 
 def test_bad_input() -> None:
-    with pytest.raises(ValueError, match="kind must be one of"):
-        players("p4", kind="broken")
-    with pytest.raises(ValueError, match="group must be one of"):
-        players("p6")
     with pytest.raises(ValueError, match="channels must be a multiple of 8"):
         players("p4m", channels=12)
     with pytest.raises(ValueError, match="times a power of two, got 18"):
         players("p4", 18)
     with pytest.raises(ValueError, match="size must be between 8"):
         players("p4", 4)
-    with pytest.raises(TypeError, match="rng must be a Generator"):
-        Generator(size=8, rng=0)
-    with pytest.raises(ValueError, match="latent must be at least 1"):
-        Generator(size=8, latent=0, rng=rng())
-    with pytest.raises(ValueError, match="player must be one of"):
-        matched_channels(torch.nn.Linear, 32, "p4", size=8)
-    generator, discriminator = players("p4")
-    with pytest.raises(ValueError, match="labels must lie between 0 and 3"):
-        generator.draw(torch.tensor([4]), rng())
-    with pytest.raises(TypeError, match="rng must be a Generator"):
-        generator.draw(torch.tensor([0]), 0)
-    with pytest.raises(TypeError, match="noise must be a ImageNoise"):
-        generator(torch.zeros(2, 4))
-    with pytest.raises(TypeError, match="images must be of the dtype"):
-        discriminator(torch.zeros(1, *discriminator.shape).double(), torch.tensor([0]))
-    with pytest.raises(ValueError, match="labels must be int64"):
-        generator.draw(torch.tensor([1.0]), rng())
-    with pytest.raises(ValueError, match="g must hold elements of C4"):
-        generator.turn(generator.draw(LABELS, rng()), torch.tensor([4]))
-    with pytest.raises(ValueError, match=r"noise.z must have shape \(5, 64\), got \(4, 64\)"):
-        generator(ImageNoise(torch.zeros(4, 64), torch.zeros(5, 1, dtype=torch.int64), LABELS))
-    with pytest.raises(ValueError, match=r"images must have shape \(5, 1, 8, 8\), got \(5, 3, 8, 8\)"):
-        discriminator(torch.zeros(5, 3, 8, 8), LABELS)

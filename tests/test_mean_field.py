@@ -153,7 +153,7 @@ def test_wrong_actions_are_refused() -> None:
     function = Layer(SWAP, SWAP)._evaluate
     with pytest.raises(TypeError, match="inputs must be a Representation, got 3"):
         Unit(function, 3, SWAP, Hom(SWAP, SWAP))
-    with pytest.raises(ValueError, match="outputs must be a representation of S2 like the inputs, got one of C2"):
+    with pytest.raises(ValueError, match="outputs must be a representation of S2 like the inputs, got"):
         Unit(function, SWAP, SIGN, Hom(SWAP, SWAP))
     with pytest.raises(TypeError, match="function must be a function"):
         Unit(None, SWAP, SWAP, Hom(SWAP, SWAP))
@@ -169,39 +169,18 @@ def test_wrong_actions_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "error", "message"),
     [
-        ({"particles": randn(0, 4)}, "particles must hold N ≥ 1 particles"),
-        ({"particles": randn(5, 3)}, r"particles must have shape \(..., any, 4\)"),
-        ({"x": randn(6, 3)}, r"x must have shape"),
-        ({"y": randn(5, 2)}, r"y must have shape \(..., 6, 2\)"),
-        ({"weights": randn(5)}, r"weights must have shape \(..., 6\)"),
-        ({"scheme": "GA"}, "scheme must be one of"),
-        ({"x": randn(6, 2) / 0}, "x must be finite"),
-        ({"y": randn(3, 6, 2)}, r"y must have batch axes that broadcast to \(\), got \(3,\)"),
-        ({"weights": -torch.ones(6).double()}, "weights must hold nonnegative probabilities"),
-        ({"weights": torch.ones(6).double()}, "weights must hold nonnegative probabilities .* sum of 6"),
-        ({"particles": randn(5, 4).requires_grad_()}, "particles, x, y and weights must not require gradients"),
+        ({"particles": randn(0, 4)}, ValueError, "particles must not be empty"),
+        ({"x": randn(6, 2) / 0}, ValueError, "x must be finite"),
+        ({"particles": randn(5, 4).requires_grad_()}, ValueError, "particles, x, y and weights must not require"),
+        ({"particles": randn(5, 4) + 0j}, TypeError, "particles must be real"),
     ],
 )
-def test_problems_that_do_not_fit_are_refused(change: dict, message: str) -> None:
+def test_problems_that_do_not_fit_are_refused(change: dict, error: type[Exception], message: str) -> None:
     problem = {"scheme": "DA", "particles": randn(5, 4), "x": randn(6, 2), "y": randn(6, 2)} | change
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(error, match=message):
         intrinsic_derivative(Layer(SWAP, SWAP), **problem)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"x": randn(6, 2).float()}, "x must have the dtype of the particles"),
-        ({"y": randn(6, 2).float()}, "y must have the dtype of the particles"),
-        ({"particles": randn(5, 4) + 0j}, "particles must be real"),
-    ],
-)
-def test_dtypes_that_do_not_fit_are_refused(change: dict, message: str) -> None:
-    problem = {"scheme": "DA", "particles": randn(5, 4), "x": randn(6, 2), "y": randn(6, 2)} | change
-    with pytest.raises(TypeError, match=message):
-        risk(Layer(SWAP, SWAP), **problem)
 
 
 def start_and_data(count: int = 6, unit: Unit | None = None) -> tuple[Unit, Tensor, TeacherData]:
@@ -299,72 +278,19 @@ def test_single_precision_follows_double() -> None:
     assert train(unit, "EA", start.float(), data, Descent(time=0.5), [0, 1, 2]).end.dtype == torch.float32
 
 
-@pytest.mark.parametrize("name", ["rate", "time", "decay", "temperature"])
-def test_negative_settings_are_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=rf"{name} must be a finite number in \[0.0, inf\], got -1"):
-        Descent(**{name: -1.0})
-
-
-def test_teachers_of_another_shape_are_refused() -> None:
-    unit = Layer(SWAP, SWAP)
-    for teacher, message in (
-        (randn(3, 3), r"teachers\[0\] must have shape \(..., any, 4\)"),
-        (randn(4), r"teachers\[0\] must have shape \(..., any, 4\), got \(4,\)"),
-        (randn(1, 2, 4), r"teachers\[0\] must have shape \(M, 4\), got \(1, 2, 4\)"),
-        (randn(0, 4), "must hold N ≥ 1"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            TeacherData(unit, [teacher])
-    with pytest.raises(ValueError, match="at least one teacher"):
-        TeacherData(unit, [])
-    with pytest.raises(ValueError, match="batch must be at least 1"):
-        TeacherData(unit, [randn(2, 4)], batch=0)
-    for x, y, w in (
-        (randn(5, 2), randn(5, 2), None),
-        (randn(5, 2), randn(1, 4, 2), None),
-        (randn(2), randn(1, 2, 2), None),
-    ):
-        with pytest.raises(ValueError, match=r"[xy] must have shape"):
-            FixedData(unit, x, y, w)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"scheme": "GA"}, "scheme must be one of"),
-        ({"start": randn(3, 6, 4)}, r"start must have shape \(seeds, networks, N, 4\)"),
-        ({"start": randn(3, 2, 0, 4)}, "start must hold N ≥ 1"),
-        ({"start": randn(3, 1, 6, 4)}, "data must serve the 1 networks of start, got 2"),
-        ({"seeds": [0, 1]}, "seeds must hold one seed for each of the 3 rows"),
-        ({"seeds": [0, 1, -1]}, "seeds must be at least 0"),
-        ({"projected": [True]}, "projected must hold one bool for each of the 2 networks"),
-        ({"noise": "none"}, "noise must be one of"),
-        ({"noise": "images", "start": randn(3, 2, 5, 4)}, "N must be a multiple of 2"),
-        ({"seeds": [0, 1, 1]}, "seeds must differ"),
-    ],
-)
-def test_runs_that_do_not_fit_are_refused(change: dict, message: str) -> None:
-    unit, start, data = start_and_data()
-    run = {"scheme": "DA", "start": start, "seeds": [0, 1, 2]} | change
-    scheme, start, seeds = (run.pop(k) for k in ("scheme", "start", "seeds"))
-    with pytest.raises(ValueError, match=message):
-        train(unit, scheme, start, data, Descent(), seeds, **run)
+def test_images_of_noise_need_whole_orbits() -> None:
+    unit, start, data = start_and_data(5)
+    with pytest.raises(ValueError, match="N must be a multiple of 2"):
+        train(unit, "DA", start, data, Descent(), [0, 1, 2], noise="images")
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_wrong_kinds_and_diverging_runs() -> None:
-    unit, start, _ = start_and_data()
-    triple = Layer(SPACES["S3"], SPACES["S3"])
-    with pytest.raises(ValueError, match="data must be made for the inputs and outputs"):
-        train(unit, "DA", start, TeacherData(triple, [randn(2, 9)] * 2), Descent(), [0, 1, 2])
+def test_diverging_runs_are_refused() -> None:
+    _, start, _ = start_and_data()
     linear = Layer(SWAP, SWAP, "identity")
     wild = TeacherData(linear, [randn(3, 4), randn(3, 4)])
     with pytest.raises(ArithmeticError, match="diverged"):
         train(linear, "vanilla", start, wild, Descent(rate=1e6, time=20.0), [0, 1, 2])
-    with pytest.raises(ValueError, match="with B ≥ 1"):
-        FixedData(unit, randn(0, 2), randn(1, 0, 2))
-    with pytest.raises(ValueError, match="weights must hold nonnegative"):
-        FixedData(unit, randn(3, 2), randn(1, 3, 2), torch.ones(3).double())
 
 
 def test_all_trainings_run() -> None:

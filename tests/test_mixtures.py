@@ -134,29 +134,14 @@ def test_all_coordinate_planes_move_alike() -> None:
 
 
 def test_bad_input() -> None:
-    for given_, match in (({"dim": 3}, "even"), ({"radius": -1.0}, "radius"), ({"scale": 0.0}, "scale")):
-        with pytest.raises(ValueError, match=match):
-            Mixture(**given_)
-    with pytest.raises(ValueError, match="freedom"):
-        Mixture(freedom=0.0)
+    with pytest.raises(ValueError, match="even"):
+        Mixture(3)
     for group in (Symmetric(3), Cyclic(1)):
         with pytest.raises(ValueError, match="group must be C_n or D_n"):
             Mixture(group=group)
-    for weights in ((0.5, 0.5), (0.5, 0.5, 0.5, 0.5), (1.5, -0.5, 0.0, 0.0)):
+    for weights in ((0.5, 0.5), (0.5, 0.5, 0.5, 0.5)):
         with pytest.raises(ValueError, match="weights"):
             Mixture(weights=weights)
-    with pytest.raises(TypeError, match="dim"):
-        Mixture(2.0)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="shape"):
-        Mixture().sample((0,), rng())
-    for call, error, match in (
-        (lambda: Mixture().sample((2,), None), TypeError, "generator must be a Generator"),
-        (lambda: Mixture().sector(torch.zeros(5, 2) + 0j), TypeError, "points must be real"),
-        (lambda: Mixture().shares(torch.zeros(2)), ValueError, "points must have shape"),
-        (lambda: squash(torch.tensor([1, 2])), TypeError, "x must be of a floating-point"),
-        (lambda: unsquash(torch.tensor([1, 2])), TypeError, "u must be of a floating-point"),
-    ):
-        with pytest.raises(error, match=match):
-            call()
-    with pytest.raises(ValueError, match="points"):
-        Mixture(12).shares(torch.zeros(5, 2))
+    for call in (squash, unsquash):
+        with pytest.raises(TypeError, match="must be of a floating-point"):
+            call(torch.tensor([1, 2]))

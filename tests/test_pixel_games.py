@@ -133,8 +133,6 @@ def test_ties_span_exactly_the_equivariant_maps(turns: Turns) -> None:
         assert torch.allclose(haar(basis), basis, atol=1e-12)
     with pytest.raises(TypeError, match="permutation"):
         tied(planar(turns.group), hidden)
-    with pytest.raises(ValueError, match="of one group"):
-        tied(hidden, regular(Cyclic(5)))
 
 
 @pytest.mark.parametrize("turns", [*EXACT, Turns(Cyclic(8), 4)], ids=str)
@@ -261,22 +259,10 @@ def test_other_objectives_train(name: str) -> None:
 # --- bad input ---
 
 
-@pytest.mark.parametrize(
-    ("settings", "word"),
-    [
-        ({"pairing": "clever/plain"}, "generator"),
-        ({"pairing": "plain/incomplete"}, "discriminator"),
-        ({"objective": "hinge"}, "objective"),
-        ({"width": 0}, "width"),
-        ({"iterations": 0}, "iterations"),
-        ({"rate": 0.0}, "rate"),
-        ({"penalty": -1.0}, "penalty"),
-        ({"decay": 1.5}, "decay"),
-    ],
-)
-def test_bad_games(settings: dict, word: str) -> None:
-    with pytest.raises(ValueError, match=word):
-        Game(**settings)
+def test_bad_games() -> None:
+    for pairing, word in (("clever/plain", "generator"), ("plain/incomplete", "discriminator")):
+        with pytest.raises(ValueError, match=word):
+            Game(pairing)
 
 
 @pytest.mark.parametrize(("group", "size", "channels"), [(Cyclic(3), 8, 1), (Cyclic(4), 1, 1), (Cyclic(4), 8, 0)])
@@ -302,8 +288,6 @@ def test_bad_plays() -> None:
         play(Game(), EXACT[0], small_sets(dim=9))
     with pytest.raises(ValueError, match="incomplete"):
         play(Game("incomplete/plain"), Turns(Cyclic(8), 4), small_sets())
-    with pytest.raises(ValueError, match="seed"):
-        play(Game(), EXACT[0], small_sets(), seed=-1)
 
 
 @pytest.mark.parametrize("name", ["relativistic", "wasserstein"])

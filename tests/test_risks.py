@@ -6,9 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from lib.symmetry.actions import natural, vectors
+from lib.symmetry.actions import natural
 from lib.symmetry.groups import Symmetric
-from lib.symmetry.lie import SpecialOrthogonal
 from lib.training.risks import Risks, SmallNetwork, descend, gradient, hessian, hessian_product
 
 NODES = natural(Symmetric(3))
@@ -79,26 +78,8 @@ def test_descent_is_gradient_descent() -> None:
 
 def test_risks_refuse_what_does_not_fit() -> None:
     x = torch.zeros(5, 3).double()
-    with pytest.raises(ValueError, match="shape"):
-        Risks(NETWORK, x, torch.zeros(4, 3).double())
-    with pytest.raises(ValueError, match="at least input and output"):
-        SmallNetwork((NODES,))
-    space = vectors(SpecialOrthogonal(3))
-    with pytest.raises(TypeError, match="finite group"):
-        Risks(SmallNetwork((space, space)), x, x)
-    with pytest.raises(ValueError, match="rate"):
-        descend(lambda a: a.sum(-1), x, float("nan"), 3, lambda a: a)
-    risks = Risks(NETWORK, x, torch.zeros(5, NETWORK.spaces[-1].dim).double())
-    w = torch.zeros(NETWORK.layers.dim).double()
-    for call, error, message in (
-        (lambda: Risks("network", x, x), TypeError, "network must be a SmallNetwork"),
-        (lambda: Risks(NETWORK, x.long(), x), TypeError, "x must be of a floating-point"),
-        (lambda: Risks(NETWORK, x + 0j, x + 0j), TypeError, "x must be real"),
-        (lambda: risks.nominal(w[1:]), ValueError, "parameters must have shape"),
-        (lambda: risks.project(w.float()), TypeError, "parameters must be of the data's dtype"),
-        (lambda: NETWORK(w, x.float()), TypeError, "x must be of the parameters' dtype"),
-        (lambda: hessian_product(risks.nominal, w, w[None]), ValueError, "direction must have the shape"),
-        (lambda: gradient("risk", w), TypeError, "risk must be a function"),
-    ):
-        with pytest.raises(error, match=message):
-            call()
+    with pytest.raises(ValueError, match="y must have shape"):
+        Risks(NETWORK, x, x[1:])
+    for wrong, message in ((x.long(), "x must be of a floating-point"), (x + 0j, "x must be real")):
+        with pytest.raises(TypeError, match=message):
+            Risks(NETWORK, wrong, x)

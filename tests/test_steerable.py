@@ -7,11 +7,11 @@ from lib.symmetry.actions import natural, pixels, planar, regular, trivial, vect
 from lib.symmetry.derived import Hom
 from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
 from lib.symmetry.haar import invariant_dimension, projection
-from lib.symmetry.lie import SpecialOrthogonal, Unitary
+from lib.symmetry.lie import SpecialOrthogonal
 from lib.symmetry.representations import MatrixRepresentation, Representation
 from lib.training.gradient_flow import Integration, train
 from lib.training.linear_networks import LinearNetwork, fully_connected
-from lib.training.steerable import Reduction, SteerableLayer, require_unitary, steerable_network, unitarity_defect
+from lib.training.steerable import Reduction, SteerableLayer, steerable_network, unitarity_defect
 
 
 def slanted(a: float) -> MatrixRepresentation:
@@ -155,9 +155,7 @@ def test_given_bases() -> None:
         SteerableLayer(V, trivial(V.group), torch.eye(4, dtype=torch.float64)[:1, None])
     with pytest.raises(ValueError, match="basis"):
         SteerableLayer(V, trivial(V.group), ones[..., :3])
-    with pytest.raises(ValueError, match="basis must have shape"):
-        SteerableLayer(V, trivial(V.group), ones[0])
-    with pytest.raises(ValueError, match="basis must be real"):
+    with pytest.raises(TypeError, match="basis must be real"):
         SteerableLayer(V, trivial(V.group), ones * (1 + 0j))
     for dependent in (ones[:0], 0 * ones, torch.cat([ones, 2 * ones])):
         with pytest.raises(ValueError, match="linearly independent"):
@@ -174,32 +172,10 @@ def test_unitarity_is_measured_and_demanded() -> None:
         steerable_network([slanted(2.0)])
     with pytest.raises(ValueError, match="target must be unitary"):
         SteerableLayer(slanted(2.0), slanted(2.0))
-    for call, name in (
-        (lambda: require_unitary("V", torch.eye(2)), "V"),
-        (lambda: SteerableLayer(regular(Cyclic(3)), None), "target"),
-        (lambda: steerable_network([None]), r"spaces\[0\]"),
-    ):
-        with pytest.raises(TypeError, match=f"{name} must be a Representation"):
-            call()
 
 
-@pytest.mark.usefixtures("as_user")
 def test_refused_spaces() -> None:
-    for spaces in (regular(Cyclic(4)), None):
-        with pytest.raises(TypeError, match="spaces must be a list of representations"):
-            steerable_network(spaces)
-    with pytest.raises(TypeError, match="must consist of steerable layers, got a Dense"):
-        Reduction(fully_connected(3, 2))
-    with pytest.raises(ValueError, match="network must have a hidden layer"):
-        Reduction(fully_connected(3, 1))
-    network = steerable_network([regular(Cyclic(4))])
-    with pytest.raises(ValueError, match="w must have shape"):
-        Reduction(network).parameters(torch.zeros(network.size + 1, dtype=torch.float64))
-    with pytest.raises(ValueError, match="at least the input space"):
-        steerable_network([])
     with pytest.raises(ValueError, match="one group"):
         steerable_network([regular(Cyclic(4)), regular(Cyclic(3))])
-    with pytest.raises(ValueError, match="real representation"):
-        SteerableLayer(vectors(Unitary(2)), vectors(Unitary(2)))
     with pytest.raises(ValueError, match="has none"):
         steerable_network([planar(Cyclic(3))])

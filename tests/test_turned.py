@@ -95,7 +95,7 @@ def test_turning_samples_helps_a_generator_without_orientations() -> None:
         ({"size": 14}, "size must be 8 for digits"),
         ({"data": "histology", "size": 2}, "size must be at least 4"),
         ({"data": "mnist", "size": 16}, "size must be 14 or 28"),
-        ({"seed": -1}, "numbers"),
+        ({"seed": -1}, "non-negative"),
     ],
 )
 def test_bad_input_is_named(wrong: dict, message: str) -> None:

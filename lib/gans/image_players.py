@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lib.checks import check_choice, check_instance, check_int, check_tensor
+from lib.checks import check_int
 from lib.gans.game import kinds_of, matched_size
 from lib.gans.planar_convolution import (
     GROUPS,
@@ -90,12 +90,12 @@ class Generator(nn.Module):
         latent: int = 64,
         rng: torch.Generator,
     ) -> None:
-        width, start, doublings = _check_sizes(size, colours, classes, channels, group)
+        width, start, doublings = _check_sizes(size, channels, group)
         super().__init__()
-        self.group, self.kind = group, check_choice("kind", kind, KINDS)
+        self.group, self.kind = group, kind
         self.latent, self.classes = latent, classes
         with _initialised_by(rng):
-            self.place = _Placement(check_int("latent", latent) + classes, group, start)
+            self.place = _Placement(latent + classes, group, start)
             inputs = [self.place.channels] + [width] * (doublings - 1)
             self.blocks = nn.ModuleList(_Doubling(before, width, group, classes) for before in inputs)
             self.normalise = PlanarBatchNorm(width, group, classes)
@@ -103,23 +103,17 @@ class Generator(nn.Module):
 
     def draw(self, labels: Tensor, rng: torch.Generator) -> ImageNoise:
         """Return noise for the given labels: z and the element drawn on ``rng``'s device, moved to the labels'."""
-        _check_labels(labels, self.classes)
-        check_instance("rng", rng, torch.Generator)
         z = torch.randn(len(labels), self.latent, generator=rng, device=rng.device)
         element = GROUPS[self.group].sample(len(labels), rng)
         return ImageNoise(z.to(labels.device), element.to(labels.device), labels)
 
     def turn(self, noise: ImageNoise, g: Tensor) -> ImageNoise:
         """Return the noise moved by g, shape ``(k,)`` or ``(n, k)``: σ becomes gσ, and images are moved."""
-        G = GROUPS[self.group]
-        check_instance("noise", noise, ImageNoise)
-        return replace(noise, element=G.multiply(G.check("g", g).to(noise.element.device), noise.element))
+        element = GROUPS[self.group].multiply(g.to(noise.element.device), noise.element)
+        return replace(noise, element=element)
 
     def forward(self, noise: ImageNoise) -> Tensor:
         """Return images in [−1, 1], shape ``(n, colours, size, size)``."""
-        _check_labels(check_instance("noise", noise, ImageNoise).labels, self.classes)
-        if noise.z.shape != (len(noise.labels), self.latent):
-            raise ValueError(f"noise.z must have shape {(len(noise.labels), self.latent)}, got {tuple(noise.z.shape)}")
         one_hot = functional.one_hot(noise.labels, self.classes).to(noise.z.dtype)
         element = noise.element if self.kind == "equivariant" else torch.zeros_like(noise.element)
         features = self.place(torch.cat([noise.z, one_hot], -1), element)
@@ -150,7 +144,7 @@ class Discriminator(nn.Module):
         group: str = "p4",
         rng: torch.Generator,
     ) -> None:
-        width, _, halvings = _check_sizes(size, colours, classes, channels, group)
+        width, _, halvings = _check_sizes(size, channels, group)
         super().__init__()
         self.group, self.classes, self.shape = group, classes, (colours, size, size)
         with _initialised_by(rng):
@@ -162,11 +156,6 @@ class Discriminator(nn.Module):
 
     def forward(self, images: Tensor, labels: Tensor) -> Tensor:
         """Return one score per image, shape ``(n,)``."""
-        _check_labels(labels, self.classes)
-        if check_instance("images", images, Tensor).shape != (len(labels), *self.shape):
-            raise ValueError(f"images must have shape {(len(labels), *self.shape)}, got {tuple(images.shape)}")
-        if images.dtype != self.score.weight.dtype:
-            raise TypeError(f"images must be of the dtype {self.score.weight.dtype} of the weights, got {images.dtype}")
         features = self.lift(images)
         for block in self.blocks:
             features = block(features)
@@ -204,7 +193,6 @@ def players(
     seed
         Of the initial weights.
     """
-    check_choice("group", group, [known for known in GROUPS if known != "none"])
     kind, judge = kinds_of(pairing, KINDS, JUDGES)
 
     def made(player: type[nn.Module], place: int, knows: bool, **own: Any) -> nn.Module:
@@ -220,24 +208,13 @@ def matched_channels(player: type[nn.Module], channels: int, group: str, **setti
     """Return the total channels at which a symmetric player has as many parameters as the plain one, or nearly.
 
     A convolution with C channels in total has 9 C²/|H| parameters (p8: 6 C²/|H|), hence about C ↦ C √|H|.
-
-    Parameters
-    ----------
-    player
-        :class:`Generator` or :class:`Discriminator`.
-    channels, group
-        Channels of the plain player; group of the symmetric one.
-    settings
-        Other settings of both, ``size`` among them.
     """
-    check_choice("player", player, (Generator, Discriminator))
-    order = GROUPS[check_choice("group", group, GROUPS)].order
 
     def count(channels: int, group: str) -> int:
         made = player(channels=channels, group=group, rng=torch.Generator(), **settings)
         return sum(p.numel() for p in made.parameters())
 
-    return matched_size(lambda total: count(total, group), order, count(channels, "none"), channels)
+    return matched_size(lambda total: count(total, group), GROUPS[group].order, count(channels, "none"), channels)
 
 
 class _Placement(nn.Module):
@@ -301,18 +278,15 @@ class _Halving(nn.Module):
 @contextmanager
 def _initialised_by(rng: torch.Generator) -> Iterator[None]:
     """Seed torch's global generator, which initialises layers on the CPU, by ``rng``; put it back at the end."""
-    check_instance("rng", rng, torch.Generator)
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         torch.default_generator.manual_seed(int(torch.randint(2**62, (), generator=rng, device=rng.device)))
         yield
 
 
-def _check_sizes(size: int, colours: int, classes: int, channels: int, group: str) -> tuple[int, int, int]:
+def _check_sizes(size: int, channels: int, group: str) -> tuple[int, int, int]:
     """Return channels per group element, the start size and how many doublings lead from there to ``size``."""
-    order = GROUPS[check_choice("group", group, GROUPS)].order
-    check_int("colours", colours)
-    check_int("classes", classes)
-    if check_int("channels", channels) % order:
+    order = GROUPS[group].order
+    if channels % order:
         raise ValueError(f"channels must be a multiple of {order} for {group}, got {channels}")
     start, doublings = check_int("size", size, minimum=8, maximum=1024), 0
     while start % 2 == 0 and start not in START_SIZES:
@@ -320,13 +294,3 @@ def _check_sizes(size: int, colours: int, classes: int, channels: int, group: st
     if start not in START_SIZES:
         raise ValueError(f"size must be 4, 5, 6 or 7 times a power of two, got {size}")
     return channels // order, start, doublings
-
-
-def _check_labels(labels: Tensor, classes: int) -> None:
-    check_tensor("labels", labels)
-    if labels.dtype != torch.int64 or labels.ndim != 1 or not labels.numel():
-        raise ValueError(
-            f"labels must be int64 of shape (n,), n ≥ 1, got {labels.dtype} of shape {tuple(labels.shape)}"
-        )
-    if not 0 <= int(labels.min()) <= int(labels.max()) < classes:
-        raise ValueError(f"labels must lie between 0 and {classes - 1}, got {int(labels.min())} to {int(labels.max())}")

@@ -8,6 +8,7 @@ expands them; :func:`tied` does it for matrices between any two representations 
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import leaky_relu
 
-from lib.checks import check_instance, check_int
 from lib.symmetry.representations import Representation
 
 _SLOPE = 0.1  # of the leaky rectifier
@@ -45,13 +45,7 @@ class Weights:
 
 def untied(outputs: int, inputs: int) -> Weights:
     """Return a matrix without constraints."""
-    count = check_int("outputs", outputs) * check_int("inputs", inputs)
-    return Weights(outputs, inputs, count, lambda free: free.unflatten(-1, (outputs, inputs)))
-
-
-def zero(outputs: int) -> Weights:
-    """Return a column that vanishes: no bias."""
-    return Weights(outputs, 1, 0, lambda free: free.new_zeros(len(free), outputs, 1))
+    return Weights(outputs, inputs, outputs * inputs, lambda free: free.unflatten(-1, (outputs, inputs)))
 
 
 def filters(matrices: Tensor, copies: int, back: bool = False) -> Weights:
@@ -79,15 +73,7 @@ def filters(matrices: Tensor, copies: int, back: bool = False) -> Weights:
 
 
 def tied(source: Representation, target: Representation) -> Weights:
-    """Return an equivariant matrix between two representations by permutations: one number for every orbit of pairs.
-
-    Raises
-    ------
-    TypeError, ValueError
-        Representations that do not permute coordinates, or of two groups.
-    """
-    if source.group != target.group:
-        raise ValueError(f"source and target must be of one group, got {source.group} and {target.group}")
+    """Return an equivariant matrix between two representations by permutations: one number for every orbit of pairs."""
     rows, columns = (r.permutation(r.group.elements()) for r in (target, source))
     pairs = rows[:, :, None] * source.dim + columns[:, None, :]  # where an element takes entry (i, j)
     index = pairs.amin(0).unique(return_inverse=True)[1]  # which of the free numbers each entry shows
@@ -130,10 +116,7 @@ class Network:
         rng: torch.Generator,
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        self.ties, self.runs = list(ties), check_int("runs", runs)
-        check_instance("rng", rng, torch.Generator)
-        if not check_instance("dtype", dtype, torch.dtype).is_floating_point:
-            raise ValueError(f"dtype must be a real floating-point type, got {dtype}")
+        self.ties, self.runs = list(ties), runs
         self.parameters: list[Tensor] = []
         for place, (matrix, bias) in enumerate(self.ties):
             gain = 1.0 if place == len(self.ties) - 1 else 2.0
@@ -150,7 +133,7 @@ class Network:
     @property
     def per_run(self) -> int:
         """Number of free parameters of one network."""
-        return sum(p.shape[1] for p in self.parameters)
+        return size(self.ties)
 
     def layers(self) -> list[tuple[Tensor, Tensor]]:
         """Return matrices and biases, shapes ``(runs, outputs, inputs)`` and ``(runs, outputs, 1)``, of each layer."""
@@ -163,8 +146,8 @@ class Network:
 
     def with_parameters(self, parameters: Sequence[Tensor]) -> Network:
         """Return the same network with other parameters, for averages and for derivatives."""
-        other = object.__new__(Network)
-        other.ties, other.runs, other.parameters = self.ties, self.runs, list(parameters)
+        other = copy.copy(self)
+        other.parameters = list(parameters)
         return other
 
     def to(self, device: torch.device | str) -> Network:
@@ -172,27 +155,13 @@ class Network:
         return self.with_parameters([p.detach().to(device).requires_grad_(True) for p in self.parameters])
 
 
-class Stack:
-    """Several batches of networks of one shape, evaluated as one batch: ties differ, matrices do not.
+def side_by_side(networks: Sequence[Network], x: Tensor) -> Tensor:
+    """Return the outputs of several batches of one shape, evaluated as one batch: ties differ, matrices do not.
 
-    Attributes
-    ----------
-    networks : list of Network
-        The batches, in their order along the leading axis.
+    Runs are counted through all networks; shapes as for one.
     """
-
-    def __init__(self, networks: Sequence[Network]) -> None:
-        self.networks = list(networks)
-
-    @property
-    def parameters(self) -> list[Tensor]:
-        """Free numbers of all networks that have any."""
-        return [p for network in self.networks for p in network.parameters if p.numel()]
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Return the outputs for inputs of shape ``(runs, n, inputs)``, runs counted through all networks."""
-        every = zip(*[network.layers() for network in self.networks], strict=True)
-        return _perceptron([tuple(map(torch.cat, zip(*place, strict=True))) for place in every], x)
+    every = zip(*[network.layers() for network in networks], strict=True)
+    return _perceptron([tuple(map(torch.cat, zip(*place, strict=True))) for place in every], x)
 
 
 def _perceptron(layers: Sequence[tuple[Tensor, ...]], x: Tensor) -> Tensor:
@@ -201,3 +170,8 @@ def _perceptron(layers: Sequence[tuple[Tensor, ...]], x: Tensor) -> Tensor:
         if place < len(layers) - 1:
             x = leaky_relu(x, _SLOPE)
     return x
+
+
+def size(ties: Sequence[tuple[Weights, Weights]]) -> int:
+    """Return the number of free parameters of one network."""
+    return sum(matrix.count + bias.count for matrix, bias in ties)

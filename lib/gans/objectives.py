@@ -14,13 +14,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid, softplus
 
-from lib.checks import check_callable, check_choice, check_int, check_tensor
+from lib.checks import check_choice, check_tensor
 
 NAMES = ("jsd", "kl", "wasserstein", "alpha", "relativistic")
 PENALTIES = ("two_sided", "one_sided", "real")
@@ -31,6 +30,9 @@ Scores = Callable[[Tensor], Tensor]
 @dataclass(frozen=True)
 class Objective:
     """What the two players of one game optimise; made by :func:`objective`.
+
+    Scores of real and of generated points have shapes ``(..., n)`` and ``(..., m)``; leading axes are independent runs,
+    and every value and loss has shape ``(...)``.
 
     Attributes
     ----------
@@ -46,7 +48,7 @@ class Objective:
         Whether the generator minimises H with a and b exchanged instead of H itself; the same fixed points, but
         gradients that do not vanish while the discriminator is sure.
     penalty : str or None
-        The gradient penalty that keeps γ in Γ or smooth, one of ``PENALTIES``.
+        The gradient penalty that keeps γ in Γ or smooth, see :func:`gradient_penalty`.
     penalty_weight : float
         Its weight; 0 without penalty.
     """
@@ -61,72 +63,36 @@ class Objective:
     penalty_weight: float = 0.0
 
     def value(self, real_scores: Tensor, fake_scores: Tensor) -> Tensor:
-        """Return H(γ; Q, P) with both laws replaced by samples; the discriminator maximises it.
-
-        Parameters
-        ----------
-        real_scores, fake_scores
-            γ at points of Q and of P, shapes ``(..., n)`` and ``(..., m)``; leading axes are independent runs.
-
-        Returns
-        -------
-        Tensor
-            One value per run, shape ``(...)``.
-        """
+        """Return H(γ; Q, P) with both laws replaced by samples; the discriminator maximises it."""
         real, fake = self._compared(real_scores, fake_scores)
         return self.real(real).mean(-1) - self.fake(fake).mean(-1) + self.constant
 
     def generator_loss(self, real_scores: Tensor | None, fake_scores: Tensor) -> Tensor:
         """Return what the generator minimises: H without the terms that no generator can change, or the exchanged game.
 
-        Parameters
-        ----------
-        real_scores
-            γ at points of Q, shape ``(..., n)``; read by the relative objective only, otherwise ``None`` will do.
-        fake_scores
-            γ at generated points, shape ``(..., m)``.
-
-        Returns
-        -------
-        Tensor
-            One loss per run, shape ``(...)``.
-
-        Raises
-        ------
-        ValueError
-            No real scores although the objective compares with them.
+        Real scores are read by the relative objective only, otherwise ``None`` will do.
         """
         at_real, at_fake = (self.fake, self.real) if self.non_saturating else (self.real, self.fake)
         if not self.relative:
-            _scores("fake_scores", fake_scores)
             return -at_fake(fake_scores).mean(-1)
-        if real_scores is None:
-            raise ValueError(f"real_scores must be given for the objective {self.name!r}, got None")
         real, fake = self._compared(real_scores, fake_scores)
         return at_real(real).mean(-1) - at_fake(fake).mean(-1)
 
     def discriminator_loss(
-        self, discriminator: Scores, real: Tensor, fake: Tensor, generator: torch.Generator | None, event_dims: int = 1
+        self, discriminator: Scores, real: Tensor, fake: Tensor, generator: torch.Generator | None = None
     ) -> Tensor:
-        """Return −H + weight · penalty per run, what the discriminator minimises.
+        """Return −H + weight · penalty, what the discriminator minimises; arguments as in :func:`gradient_penalty`.
 
-        Parameters
-        ----------
-        discriminator, real, fake, generator, event_dims
-            As for :func:`gradient_penalty`; no gradient reaches the generator of ``fake``.
+        No gradient reaches the generator of ``fake``.
         """
         real, fake = real.detach(), fake.detach()
         if self.penalty is None:
             return -self.value(discriminator(real), discriminator(fake))
-        scores, penalty = _penalised(discriminator, real, fake, self.penalty, generator, event_dims)
+        scores, penalty = _penalised(discriminator, real, fake, self.penalty, generator)
         at_real = scores if self.penalty == "real" else discriminator(real)
         return self.penalty_weight * penalty - self.value(at_real, discriminator(fake))
 
     def _compared(self, real: Tensor, fake: Tensor) -> tuple[Tensor, Tensor]:
-        _scores("real_scores", real)
-        _scores("fake_scores", fake)
-        if real.shape[:-1] != fake.shape[:-1]:
-            raise ValueError(f"scores must belong to the same runs, got {tuple(real.shape)} and {tuple(fake.shape)}")
         if not self.relative:
             return real, fake
         return real - fake.mean(-1, keepdim=True), fake - real.mean(-1, keepdim=True)
@@ -149,11 +115,6 @@ def objective(name: str) -> Objective:
     s is the logistic function. ``jsd`` is the game of Goodfellow et al. (2014) with the non-saturating generator,
     ``kl`` is convex duality (Nowozin et al. 2016), ``wasserstein`` is due to Arjovsky et al. (2017) with the penalty of
     Gulrajani et al. (2017), ``alpha`` to Birrell et al. (2022) and ``relativistic`` to Jolicoeur-Martineau (2019).
-
-    Raises
-    ------
-    ValueError
-        An unknown name.
     """
     same, square = (lambda y: y), (lambda y: y.clamp_min(0) ** 2 / 2 + 0.5)  # f* of f(t) = (t² − 1)/2 on t ≥ 0
     games = {
@@ -167,12 +128,7 @@ def objective(name: str) -> Objective:
 
 
 def gradient_penalty(
-    discriminator: Scores,
-    real: Tensor,
-    fake: Tensor,
-    kind: str,
-    generator: torch.Generator | None = None,
-    event_dims: int = 1,
+    discriminator: Scores, real: Tensor, fake: Tensor, kind: str, generator: torch.Generator | None = None
 ) -> Tensor:
     """Return the penalty on the slope of a discriminator, one value per run; differentiable in its parameters.
 
@@ -185,55 +141,28 @@ def gradient_penalty(
     discriminator
         Maps points ``(..., n, *event)`` to scores ``(..., n)``; every score may depend on its own point only.
     real, fake
-        Points, shape ``(..., n, *event)`` with ``event_dims`` event axes: 1 for vectors, 3 for images. Of one shape for
-        the penalties on segments.
+        Points ``(..., n, d)`` of one shape; for ``real``, which does not look at ``fake``, also images.
     kind
         ``"two_sided"``, ``"one_sided"`` or ``"real"``.
     generator
         Source of the points on segments.
-    event_dims
-        Number of axes of a point.
-
-    Returns
-    -------
-    Tensor
-        Shape ``(...)``.
-
-    Raises
-    ------
-    TypeError, ValueError
-        Points that are no tensors, not finite or of different shapes; an unknown kind.
     """
-    check_callable("discriminator", discriminator)
-    check_tensor("fake", fake, inexact=True)
-    return _penalised(discriminator, real, fake, kind, generator, event_dims)[1]
+    return _penalised(discriminator, real, fake, check_choice("kind", kind, PENALTIES), generator)[1]
 
 
 def _penalised(
-    discriminator: Scores, real: Tensor, fake: Tensor, kind: str, generator: torch.Generator | None, event_dims: int
+    discriminator: Scores, real: Tensor, fake: Tensor, kind: str, generator: torch.Generator | None
 ) -> tuple[Tensor, Tensor]:
     """Return the scores of the points at which a penalty looks at the slope, and the penalty, one value per run."""
-    check_choice("kind", kind, PENALTIES)
-    check_tensor("real", real, (None,) * (check_int("event_dims", event_dims) + 1), inexact=True, real=True)
-    points = real.detach()
+    points = check_tensor("real", real, inexact=True, real=True).detach()
     if kind != "real":
-        if fake.shape != real.shape:
-            raise ValueError(f"real and fake must have one shape, got {tuple(real.shape)} and {tuple(fake.shape)}")
-        shape = real.shape[: real.ndim - event_dims] + (1,) * event_dims
         source = real.device if generator is None else generator.device
-        share = torch.rand(shape, generator=generator, dtype=real.dtype, device=source).to(real.device)
-        points = points + share * (fake.detach() - points)
+        share = torch.rand((*real.shape[:-1], 1), generator=generator, dtype=real.dtype, device=source)
+        points = points + share.to(real.device) * (fake.detach() - points)
     points = points.clone().requires_grad_(True)
     scores = discriminator(points)
-    slope = torch.autograd.grad(scores.sum(), points, create_graph=True)[0].flatten(-event_dims)
+    slope = torch.autograd.grad(scores.sum(), points, create_graph=True)[0].flatten(scores.ndim)
     if kind == "two_sided":
         return scores, (torch.linalg.vector_norm(slope, dim=-1) - 1).square().mean(-1)
     squares = slope.square().sum(-1)
     return scores, ((squares - 1).clamp_min(0) if kind == "one_sided" else squares / 2).mean(-1)
-
-
-def _scores(name: str, scores: Any) -> None:
-    if not isinstance(scores, Tensor) or not scores.is_floating_point():
-        raise TypeError(f"{name} must be a floating-point torch.Tensor, got {type(scores).__name__}")
-    if scores.ndim == 0 or scores.shape[-1] == 0:
-        raise ValueError(f"{name} must have shape (..., n) with n at least 1, got {tuple(scores.shape)}")

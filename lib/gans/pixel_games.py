@@ -10,16 +10,17 @@ as many parameters as g₀ and γ₀. (Birrell, Katsoulakis, Rey-Bellet, Zhu 202
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise, takewhile
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from lib.checks import check_choice, check_float, check_int
-from lib.gans.game import Hand, compete, follow, kinds_of
-from lib.gans.layers import Network, Weights, tied, untied
-from lib.gans.objectives import NAMES, objective
+from lib.gans.game import descend, follow, kinds_of
+from lib.gans.layers import Network, Weights, size, tied, untied
+from lib.gans.objectives import objective
 from lib.images.laws import TrainingSets
 from lib.images.turns import Turns
 from lib.symmetry.actions import pixels, regular, trivial
@@ -138,12 +139,6 @@ class Game:
 
     def __post_init__(self) -> None:
         kinds_of(self.pairing, GENERATORS, DISCRIMINATORS)
-        check_choice("objective", self.objective, NAMES)
-        for name in ("width", "latent", "batch", "iterations"):
-            check_int(name, getattr(self, name))
-        check_float("rate", self.rate, minimum=1e-8)
-        check_float("penalty", self.penalty, minimum=0.0)
-        check_float("decay", self.decay, minimum=0.0, maximum=1.0)
 
     def layers(self, turns: Turns, classes: int) -> tuple[list[tuple[Weights, Weights]], list[tuple[Weights, Weights]]]:
         """Return matrices and biases of the layers of generator and discriminator, two hidden layers each.
@@ -163,12 +158,12 @@ class Game:
         if turns.between is not None:
             raise ValueError(f"group must permute pixels for the incomplete generator, got {turns.group}")
         every = (_incomplete(self.latent + told, turns, channels) for channels in range(1, self.width + 1))
-        *_, widest = next(every), *takewhile(lambda layers: _size(layers) <= _size(plain), every)
+        *_, widest = next(every), *takewhile(lambda layers: size(layers) <= size(plain), every)
         return widest, judge
 
     def parameters(self, turns: Turns, classes: int) -> int:
         """Return the number of free parameters of both players together."""
-        return sum(map(_size, self.layers(turns, classes)))
+        return sum(map(size, self.layers(turns, classes)))
 
     def players(self, turns: Turns, sets: TrainingSets, rng: torch.Generator) -> tuple[Generator, Discriminator]:
         """Return players at their initial weights; the discriminator's are drawn first, alike in all pairings."""
@@ -180,25 +175,13 @@ class Game:
         return Generator(kind, turns, draw, sets.classes), Discriminator(kind_of_judge, turns, judge, sets.classes)
 
 
-@dataclass(frozen=True, eq=False)
-class Played:
-    """What a game leaves behind.
+class Played(NamedTuple):
+    """What a game leaves behind; the images of a run are what they would be without the other runs."""
 
-    Attributes
-    ----------
-    generator, latest : Generator
-        With the running average of its parameters, and with those of the last step.
-    discriminator : Discriminator
-        As of the last step.
-    diverged : Tensor
-        Whether a loss or a weight of a run became infinite or NaN, shape ``(runs,)``; the images of other runs are what
-        they would be without it.
-    """
-
-    generator: Generator
-    latest: Generator
-    discriminator: Discriminator
-    diverged: Tensor
+    generator: Generator  # with the running average of its parameters
+    latest: Generator  # with those of the last step
+    discriminator: Discriminator  # as of the last step
+    diverged: Tensor  # whether a loss or a weight of a run became infinite or NaN, shape (runs,)
 
 
 def play(game: Game, turns: Turns, sets: TrainingSets, seed: int = 0) -> Played:
@@ -218,32 +201,34 @@ def play(game: Game, turns: Turns, sets: TrainingSets, seed: int = 0) -> Played:
         One training set per run.
     seed
         Seed of everything random in training.
-
-    Raises
-    ------
-    ValueError
-        Images of another dimension.
     """
     if sets.images.shape[-1] != turns.dim:
         raise ValueError(f"sets must hold images of {turns.dim} values, got {sets.images.shape[-1]}")
-    rng, coins = (torch.Generator().manual_seed(2 * check_int("seed", seed, minimum=0) + k) for k in range(2))
+    rng, coins = (torch.Generator().manual_seed(2 * seed + k) for k in range(2))
     drawing, judging = game.players(turns, sets, rng)
-    average = [p.detach().clone() for p in drawing.network.parameters]
-
-    def deal(_: bool) -> Hand:
-        real, labels = sets.batch(game.batch, rng)
-        if game.augmented:
-            which = torch.randint(turns.group.order, tuple(labels.shape), generator=coins, device=coins.device)
-            real = turns.each(real, which.to(labels.device))
-        noise = drawing.draw(labels, rng, coins)
-        return Hand(real, lambda: drawing(*noise, labels), lambda x: judging(x, labels))
-
-    def after(step: int) -> None:
-        follow(average, drawing.network.parameters, min(game.decay, (1 + step) / (10 + step)))
-
+    weights = drawing.network.parameters
+    average = [p.detach().clone() for p in weights]
     rule = replace(objective(game.objective), penalty_weight=game.penalty)
-    optimisers = [torch.optim.Adam(p.network.parameters, game.rate, (0.0, 0.9), fused=True) for p in (drawing, judging)]
-    diverged = compete(deal, rule, optimisers, game.iterations, rng, after)
+    adam = {p: torch.optim.Adam(p.network.parameters, game.rate, (0.0, 0.9), fused=True) for p in (judging, drawing)}
+    diverged = torch.zeros(sets.runs, dtype=torch.bool, device=sets.images.device)
+    for step in range(game.iterations):
+        for player in (judging, drawing):
+            real, labels = sets.batch(game.batch, rng)
+            if game.augmented:
+                which = torch.randint(turns.group.order, tuple(labels.shape), generator=coins, device=coins.device)
+                real = turns.each(real, which.to(labels.device))
+            noise, score = drawing.draw(labels, rng, coins), partial(judging, labels=labels)
+            if player is judging:
+                with torch.no_grad():
+                    fake = drawing(*noise, labels)
+                loss = rule.discriminator_loss(score, real, fake, rng)
+            else:
+                with torch.no_grad():
+                    seen = score(real)
+                loss = rule.generator_loss(seen, score(drawing(*noise, labels)))
+            descend(loss, adam[player])
+            diverged |= ~loss.isfinite()
+        follow(average, weights, min(game.decay, (1 + step) / (10 + step)))
     finite = torch.stack([torch.isfinite(p.detach()).all(1) for p in (*average, *judging.network.parameters)])
     averaged = replace(drawing, network=drawing.network.with_parameters(average))
     return Played(averaged, drawing, judging, diverged | ~finite.all(0))
@@ -251,7 +236,7 @@ def play(game: Game, turns: Turns, sets: TrainingSets, seed: int = 0) -> Played:
 
 def _told(classes: int) -> int:
     """Return how many inputs the class takes: none if there is one class only."""
-    return classes if check_int("classes", classes) > 1 else 0
+    return classes if classes > 1 else 0
 
 
 def _tell(x: Tensor, labels: Tensor, classes: int) -> Tensor:
@@ -268,7 +253,3 @@ def _incomplete(inputs: int, turns: Turns, channels: int) -> list[tuple[Weights,
     image, one = multiple(pixels(turns.group, turns.size), turns.channels), trivial(turns.group)
     first = (untied(hidden.dim, inputs), untied(hidden.dim, 1))
     return [first, (tied(hidden, hidden), tied(one, hidden)), (tied(hidden, image), tied(one, image))]
-
-
-def _size(layers: list[tuple[Weights, Weights]]) -> int:
-    return sum(matrix.count + bias.count for matrix, bias in layers)

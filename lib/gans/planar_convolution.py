@@ -23,12 +23,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.parametrize import register_parametrization
 
-from lib.checks import check_choice, check_instance, check_int, check_tensor
+from lib.checks import check_choice
 from lib.symmetry.actions import pixels, regular
 from lib.symmetry.groups import Cyclic, Dihedral, FiniteGroup
 
 GROUPS: dict[str, FiniteGroup] = {"none": Cyclic(1), "p4": Cyclic(4), "p4m": Dihedral(4), "p8": Cyclic(8)}
-FIELDS = ("plane", "group")
 RING_WIDTH = 0.8  # of the rings that carry p8's filters, in pixels
 RING_FREQUENCY = 2  # the highest angular frequency on a ring
 
@@ -46,7 +45,7 @@ def act_on_images(group: str, g: Tensor, images: Tensor) -> Tensor:
         Square images, shape ``(n, c, size, size)``. The odd eighth turns of p8 interpolate linearly and repeat the
         border, so that values stay in their range.
     """
-    G, g = _check_action(group, g, "images", images)
+    G, g = _check_action(group, g, images)
     if G.order == 1:
         return images
     turn = g // 2 if group == "p8" else g
@@ -57,8 +56,7 @@ def act_on_images(group: str, g: Tensor, images: Tensor) -> Tensor:
 
 def move_images(group: str, images: Tensor, rng: torch.Generator) -> Tensor:
     """Return every image moved by a random element of a group of ``GROUPS``."""
-    elements = GROUPS[check_choice("group", group, GROUPS)].sample(len(images), rng)
-    return act_on_images(group, elements.to(images.device), images)
+    return act_on_images(group, GROUPS[group].sample(len(images), rng), images)
 
 
 def act_on_features(group: str, g: Tensor, features: Tensor) -> Tensor:
@@ -71,9 +69,7 @@ def act_on_features(group: str, g: Tensor, features: Tensor) -> Tensor:
     features
         Feature maps on the group, shape ``(n, channels · |H|, size, size)``.
     """
-    G, g = _check_action(group, g, "features", features)
-    if features.shape[1] % G.order:
-        raise ValueError(f"features must have a multiple of {G.order} channels for {group}, got {features.shape[1]}")
+    G, g = _check_action(group, g, features)
     moved = act_on_images(group, g, features).unflatten(1, (-1, G.order)).movedim(2, -1)
     return _regular(G)._apply(g[:, None, None, None], moved).movedim(-1, 2).flatten(1, 2)
 
@@ -85,7 +81,7 @@ def steerable_basis(size: int) -> Tensor:
     2, … where the size is odd and 1/2, 3/2, … where it is even, with m ≤ 2 and m ≤ 2R; their norms are 1 on average
     over the turns. Turned functions are *evaluated*, not interpolated.
     """
-    ticks = torch.arange(check_int("size", size), dtype=torch.float64, device="cpu") - (size - 1) / 2
+    ticks = torch.arange(size, dtype=torch.float64, device="cpu") - (size - 1) / 2
     down, right = torch.meshgrid(ticks, ticks, indexing="ij")
     r, angle = torch.hypot(down, right), torch.atan2(-down, right)
     turned = angle - torch.arange(8, dtype=torch.float64, device="cpu")[:, None, None] * math.pi / 4
@@ -179,15 +175,13 @@ class PlanarConv2d(nn.Conv2d):
         source: str = "group",
         target: str = "group",
     ) -> None:
-        order = GROUPS[check_choice("group", group, GROUPS)].order
-        check_choice("source", source, FIELDS)
-        check_choice("target", target, FIELDS)
-        if check_int("kernel", kernel, maximum=31) % 2 == 0:
+        order = GROUPS[group].order
+        if kernel % 2 == 0:
             raise ValueError(f"kernel must be odd, so that it has a centre pixel to turn about, got {kernel}")
         if order > 1 and source == target == "plane":
             raise ValueError("source or target must be 'group', got 'plane' for both")
-        fan_in = check_int("inputs", inputs) * (order if source == "group" else 1)
-        fan_out = check_int("outputs", outputs) * (order if target == "group" else 1)
+        fan_in = inputs * (order if source == "group" else 1)
+        fan_out = outputs * (order if target == "group" else 1)
         super().__init__(fan_in, fan_out, kernel, padding=kernel // 2)
         if order == 1:
             nn.init.normal_(self.weight, std=(fan_in * kernel**2) ** -0.5)
@@ -217,16 +211,14 @@ class PlanarBatchNorm(nn.Module):
 
     def __init__(self, channels: int, group: str, classes: int = 1) -> None:
         super().__init__()
-        self.order = GROUPS[check_choice("group", group, GROUPS)].order
-        self.normalise = nn.BatchNorm2d(check_int("channels", channels), affine=False)
-        self.gain, self.shift = (nn.Embedding(check_int("classes", classes), channels) for _ in range(2))
+        self.order = GROUPS[group].order
+        self.normalise = nn.BatchNorm2d(channels, affine=False)
+        self.gain, self.shift = (nn.Embedding(classes, channels) for _ in range(2))
         nn.init.zeros_(self.gain.weight)
         nn.init.zeros_(self.shift.weight)
 
     def forward(self, features: Tensor, labels: Tensor) -> Tensor:
         """Return the normalised features, for labels of shape ``(n,)``."""
-        if check_instance("labels", labels, Tensor).shape != features.shape[:1] or labels.is_floating_point():
-            raise ValueError(f"labels must be {len(features)} integers, got {labels.dtype} of {tuple(labels.shape)}")
         n, _, height, width = features.shape
         out = self.normalise(features.reshape(n, -1, self.order * height, width))
         gain, shift = (table(labels)[..., None, None] for table in (self.gain, self.shift))
@@ -253,18 +245,12 @@ _regular = lru_cache(maxsize=8)(regular)
 _pixels = lru_cache(maxsize=64)(pixels)
 
 
-def _check_action(group: str, g: Tensor, name: str, x: Tensor) -> tuple[FiniteGroup, Tensor]:
+def _check_action(group: str, g: Tensor, x: Tensor) -> tuple[FiniteGroup, Tensor]:
     """Return the group, and g with a batch axis of length 1 or n."""
     G = GROUPS[check_choice("group", group, GROUPS)]
-    if not isinstance(x, Tensor) or x.ndim != 4 or x.shape[-1] != x.shape[-2]:
-        raise ValueError(f"{name} must be square, of shape (n, c, size, size), got {getattr(x, 'shape', type(x))}")
-    if not x.numel():
-        raise ValueError(f"{name} must hold at least one, got shape {tuple(x.shape)}")
-    check_tensor("g", g, G.element_shape)
-    g = G.check("g", g if g.ndim > 1 else g[None])
-    if g.ndim != 2 or len(g) not in (1, len(x)):
-        raise ValueError(f"g must hold one element, or one for each of {len(x)} {name}, got shape {tuple(g.shape)}")
-    return G, g.to(x.device)
+    if x.ndim != 4 or x.shape[-1] != x.shape[-2] or not x.numel():
+        raise ValueError(f"images must be square, of shape (n, c, size, size), got {tuple(x.shape)}")
+    return G, G.check("g", g if g.ndim > 1 else g[None]).to(x.device)
 
 
 def _eighth_turn(images: Tensor) -> Tensor:

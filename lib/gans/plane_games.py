@@ -8,19 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from lib.checks import check_choice, check_float, check_instance, check_int
-from lib.gans.game import Hand, compete, follow, kinds_of
-from lib.gans.layers import Network, Stack
+from lib.checks import check_int
+from lib.gans.game import descend, follow, kinds_of
+from lib.gans.layers import Network, side_by_side
 from lib.gans.mixtures import Mixture, squash, unsquash
-from lib.gans.objectives import NAMES, objective
+from lib.gans.objectives import objective
 from lib.gans.plane_players import (
     DISCRIMINATORS,
     GENERATORS,
-    Averaged,
+    averaged,
     group_matrices,
     make_discriminator,
     make_generator,
@@ -44,23 +46,18 @@ class Settings:
     samples : tuple of int
         Numbers of training points. All are played at once, ``runs = len(samples) · seeds``, sizes first; smaller
         data sets are the beginnings of larger ones.
-    iterations : int
-        Steps of the generator; each follows ``steps`` steps of the discriminator.
+    iterations, steps : int
+        Steps of the generator, and of the discriminator before each of these.
     batch : int
         Points in a step, at most the smallest number of training points.
-    width : int
-        Hidden coordinates per layer.
-    matched : bool
-        Whether tied generators are widened until they have about as many free parameters as the plain one. (Plain and
-        averaged discriminators agree in both.)
-    rate : float
-        Learning rate of the generator's Adam; that of the discriminator is twice as large.
-    steps : int
-        Steps of the discriminator before each of the generator.
+    width, matched : int, bool
+        Hidden coordinates per layer, and whether tied generators are widened until they have about as many free
+        parameters as the plain one. (Plain and averaged discriminators agree in both.)
+    rate, average : float
+        Learning rate of the generator's Adam, half of that of the discriminator's, and decay of the running mean of the
+        generator's weights, which is what is scored.
     objective : str
         A name of :mod:`lib.gans.objectives`.
-    average : float
-        Decay of the running mean of the generator's weights, which is what is scored.
     squashed : bool
         Whether the game is played on ``squash(x)``; the generated points are ``unsquash`` of what the generator says.
     frames : int
@@ -84,16 +81,7 @@ class Settings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("seeds", "iterations", "width", "steps"):
-            check_int(name, getattr(self, name))
-        if not self.samples:
-            raise ValueError("samples must hold at least one number of training points, got none")
-        check_int("batch", self.batch, 2, min(check_int("samples", n, minimum=2) for n in self.samples))
-        check_int("frames", self.frames, minimum=2)
-        check_int("seed", self.seed, minimum=0)
-        check_float("rate", self.rate, minimum=0.0, maximum=0.5)
-        check_float("average", self.average, minimum=0.0, maximum=0.9999)
-        check_choice("objective", self.objective, NAMES)
+        check_int("batch", self.batch, 2, min(self.samples))
 
     @property
     def runs(self) -> int:
@@ -101,43 +89,24 @@ class Settings:
         return len(self.samples) * self.seeds
 
 
-@dataclass(frozen=True, eq=False)
-class Game:
-    """The runs of one pairing, played to the end.
+class Game(NamedTuple):
+    """The runs of one pairing, played to the end."""
 
-    Attributes
-    ----------
-    settings, target
-        How they were played, and on which law.
-    untrained, generator, last : lib.gans.layers.Network
-        Generators before training, with the running mean of their weights after it, and as the last step left them.
-    judge : lib.gans.layers.Network
-        Networks of the discriminators as the last step left them.
-    data : Tensor
-        Training points, shape ``(runs, max(samples), dim)``; a run uses its first ``samples`` rows.
-    times : list of int
-        Iterations at which snapshots were taken.
-    snapshots : Tensor
-        Points of the averaged generators, always from the same noise, shape ``(frames, runs, points, dim)``.
-    diverged : Tensor
-        Whether a loss became infinite or NaN, shape ``(runs,)``.
-    """
-
-    settings: Settings
-    target: Mixture
-    untrained: Network
-    generator: Network
-    last: Network
-    judge: Network
-    data: Tensor
-    times: list[int]
-    snapshots: Tensor
-    diverged: Tensor
+    settings: Settings  # how they were played
+    target: Mixture  # on which law
+    untrained: Network  # generators before training
+    generator: Network  # with the running mean of their weights after it
+    last: Network  # as the last step left them
+    judge: Network  # networks of the discriminators as the last step left them
+    data: Tensor  # training points, shape (runs, max(samples), dim); a run uses its first `samples` rows
+    times: list[int]  # iterations at which snapshots were taken
+    snapshots: Tensor  # points of the averaged generators, from the same noise, shape (frames, runs, points, dim)
+    diverged: Tensor  # whether a loss became infinite or NaN, shape (runs,)
 
     def draw(self, count: int, rng: torch.Generator, trained: bool = True) -> Tensor:
         """Return generated points of every run, shape ``(runs, count, dim)``, before or after training."""
         network = self.generator if trained else self.untrained
-        shape = network.runs, check_int("count", count), network.inputs
+        shape = network.runs, count, network.inputs
         noise = torch.randn(shape, generator=rng, device=rng.device).to(network.parameters[0].device)
         with torch.no_grad():
             points = network(noise)
@@ -163,56 +132,57 @@ def play(
         The law from which the training points come.
     device
         Where the games are played; all random numbers are drawn on the CPU.
-
-    Raises
-    ------
-    ValueError
-        No pairing; a width that is no multiple of the group's order although layers are tied.
     """
-    if not pairings:
-        raise ValueError("pairings must hold at least one pairing, got none")
     batches: dict[tuple[bool, int], list[str]] = {}
     for pairing in pairings:
         generator, discriminator = _kinds(pairing)
         wide = matched_width(generator, target.representation, settings.width) if settings.matched else settings.width
         batches.setdefault((discriminator == "averaged", wide), []).append(pairing)
     games: dict[str, Game] = {}
-    for (averaged, width), group in batches.items():
-        games.update(zip(group, _play(settings, group, target, averaged, width, device), strict=True))
+    for (is_averaged, width), group in batches.items():
+        games |= zip(group, _play(settings, group, target, is_averaged, width, device), strict=True)
     return {pairing: games[pairing] for pairing in pairings}
 
 
 def _play(
-    settings: Settings, pairings: list[str], target: Mixture, averaged: bool, width: int, device: torch.device | str
+    settings: Settings, pairings: list[str], target: Mixture, is_averaged: bool, width: int, device: torch.device | str
 ) -> list[Game]:
     action, rule = target.representation, objective(settings.objective)
-    both = [players(settings, pairing, action, width) for pairing in pairings]
-    g, d = (Stack([network.to(device) for network in side]) for side in zip(*both, strict=True))
-    untrained, mean = ([_frozen(network) for network in g.networks] for _ in range(2))
-    batches = Batches(settings, pairings, target, g.networks[0].inputs, device)
-    score = Averaged(d, action) if averaged else d
-    rates = ((g, settings.rate), (d, 2 * settings.rate))
-    optimisers = [torch.optim.Adam(player.parameters, rate, _BETAS, fused=True) for player, rate in rates]
-    averages = Stack(mean)
+    both = [[p.to(device) for p in players(settings, pairing, action, width)] for pairing in pairings]
+    drawing, judging = (list(side) for side in zip(*both, strict=True))
+    untrained, mean = ([_frozen(network) for network in drawing] for _ in range(2))
+    batches = Batches(settings, pairings, target, drawing[0].inputs, device)
+    g, d, average = (partial(side_by_side, networks) for networks in (drawing, judging, mean))
+    d = averaged(d, action) if is_averaged else d
+    weights = [[p for network in networks for p in network.parameters if p.numel()] for networks in (drawing, judging)]
+    averages = [p for network in mean for p in network.parameters if p.numel()]
+    rates = settings.rate, 2 * settings.rate
+    adam = [torch.optim.Adam(p, rate, _BETAS, fused=True) for p, rate in zip(weights, rates, strict=True)]
     times = torch.linspace(0, settings.iterations, settings.frames, device="cpu").round().long().unique().tolist()
-    frames = [averages(batches.picture)]
+    frames, diverged = [average(batches.picture)], torch.tensor(False, device="cpu")
 
-    def deal(judging: bool) -> Hand:
-        noise = batches.draw() if judging else None
-        real = batches.real() if judging or rule.relative else None
-        noise = batches.draw() if noise is None else noise
-        return Hand(real, lambda: g(noise), lambda points: score(points)[..., 0])
+    def score(points: Tensor) -> Tensor:
+        return d(points)[..., 0]
 
-    def after(step: int) -> None:
-        follow(averages.parameters, g.parameters, settings.average)
-        frames.extend([averages(batches.picture)] * times.count(step + 1))
-
-    diverged = compete(deal, rule, optimisers, settings.iterations, batches.penalty_rng, after, settings.steps)
-    frames += [frames[-1]] * (len(times) - len(frames))
+    for step in range(1, settings.iterations + 1):
+        for _ in range(settings.steps):
+            noise, real = batches.draw(), batches.real()
+            with torch.no_grad():
+                fake = g(noise)
+            judged = rule.discriminator_loss(score, real, fake, batches.penalty_rng)
+            descend(judged, adam[1])
+        with torch.no_grad():
+            seen = score(batches.real()) if rule.relative else None
+        loss = rule.generator_loss(seen, score(g(batches.draw())))
+        descend(loss, adam[0])
+        diverged = diverged | ~(judged.isfinite() & loss.isfinite())
+        follow(averages, weights[0], settings.average)
+        if step in times:
+            frames.append(average(batches.picture))
     each = len(pairings), settings.runs
     snapshots = torch.stack(frames).unflatten(1, each)
     snapshots = (unsquash(snapshots) if settings.squashed else snapshots).unbind(1)
-    ends = [[_frozen(network) for network in player.networks] for player in (g, d)]
+    ends = [[_frozen(network) for network in networks] for networks in (drawing, judging)]
     parts = zip(untrained, mean, *ends, snapshots, diverged.unflatten(0, each), strict=True)
     return [Game(settings, target, *nets, batches.data, times, seen, lost) for *nets, seen, lost in parts]
 
@@ -225,7 +195,7 @@ def players(settings: Settings, pairing: str, action: Representation, width: int
 
 
 def _kinds(pairing: str) -> tuple[str, str]:
-    return kinds_of(check_instance("pairings", pairing, str).removesuffix(TURNED), GENERATORS, DISCRIMINATORS)
+    return kinds_of(pairing.removesuffix(TURNED), GENERATORS, DISCRIMINATORS)
 
 
 def _frozen(network: Network) -> Network:

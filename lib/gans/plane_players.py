@@ -11,9 +11,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from lib.checks import check_choice, check_instance, check_int
 from lib.gans.game import matched_size
-from lib.gans.layers import Network, Weights, filters, untied, zero
+from lib.gans.layers import Network, Weights, filters, size, untied
 from lib.gans.objectives import Scores
 from lib.symmetry.actions import regular, trivial
 from lib.symmetry.derived import multiple
@@ -24,22 +23,18 @@ GENERATORS = ("plain", "equivariant", "incomplete")
 DISCRIMINATORS = ("plain", "invariant", "averaged")
 
 
-class Averaged:
-    """Functions averaged over the group, ``S_Σγ = (1/|Σ|) Σ_σ γ(σ·)``: invariant, with all parameters of γ.
+def averaged(base: Scores, representation: Representation) -> Scores:
+    """Return functions averaged over the group, ``S_Σγ = (1/|Σ|) Σ_σ γ(σ·)``: invariant, with all parameters of γ.
 
-    Attributes
-    ----------
-    base : callable
-        The function γ, ``(runs, n, dim) -> (runs, n, k)``.
+    Shapes ``(runs, n, dim) -> (runs, n, k)``, as of γ.
     """
+    matrices = group_matrices(representation)
 
-    def __init__(self, base: Scores, representation: Representation) -> None:
-        self.base, self.matrices = base, group_matrices(representation)
+    def mean(x: Tensor) -> Tensor:
+        images = x[:, None] @ matrices.to(x).mT  # (runs, |G|, n, dim)
+        return base(images.flatten(1, 2)).unflatten(1, images.shape[1:3]).mean(1)
 
-    def __call__(self, x: Tensor) -> Tensor:
-        """Return the averaged outputs, shape ``(runs, n, k)``."""
-        images = x[:, None] @ self.matrices.to(x).mT  # (runs, |G|, n, dim)
-        return self.base(images.flatten(1, 2)).unflatten(1, images.shape[1:3]).mean(1)
+    return mean
 
 
 def noise_representation(group: FiniteGroup, copies: int = 2) -> Representation:
@@ -76,11 +71,7 @@ def make_generator(
     dtype
         Type of the weights.
     """
-    check_choice("kind", kind, GENERATORS)
-    check_instance("representation", representation, Representation)
-    constrained = [kind == "equivariant", kind != "plain", kind != "plain"]
-    noise = noise_representation(representation.group)
-    return Network(_layers(noise, representation, width, constrained), runs, rng, dtype)
+    return Network(_generator_layers(kind, representation, width), runs, rng, dtype)
 
 
 def make_discriminator(
@@ -94,13 +85,16 @@ def make_discriminator(
     """Return networks from the space of a representation to one number; outputs have shape ``(runs, n, 1)``.
 
     ``plain``: no constraint. ``invariant``: hidden layers are multiples of the regular representation, the output is
-    trivial. ``averaged``: a plain network, to be wrapped in :class:`Averaged`: invariant, with as many parameters and
-    as wide as the plain one. The other arguments as in :func:`make_generator`.
+    trivial. ``averaged``: a plain network, to be :func:`averaged`: invariant, with as many parameters and as wide as
+    the plain one. The other arguments as in :func:`make_generator`.
     """
-    check_choice("kind", kind, DISCRIMINATORS)
-    check_instance("representation", representation, Representation)
     one = trivial(representation.group)
     return Network(_layers(representation, one, width, [kind == "invariant"] * 3), runs, rng, dtype)
+
+
+def _generator_layers(kind: str, representation: Representation, width: int) -> list[tuple[Weights, Weights]]:
+    constrained = [kind == "equivariant", kind != "plain", kind != "plain"]
+    return _layers(noise_representation(representation.group), representation, width, constrained)
 
 
 def _layers(
@@ -108,7 +102,7 @@ def _layers(
 ) -> list[tuple[Weights, Weights]]:
     """Return the weights and biases of three layers; a constrained one before the last ends in the regular copies."""
     group, matrices = outputs.group, group_matrices(outputs)
-    if check_int("width", width) % group.order and any(constrained):
+    if width % group.order and any(constrained):
         raise ValueError(f"width must be a multiple of {group.order} for layers tied by {group}, got {width}")
     copies = width // group.order
     sizes = (inputs.dim, width, width, outputs.dim)
@@ -121,8 +115,9 @@ def _layers(
             bias = filters(group_matrices(trivial(group)), copies)
             layers.append((filters(group_matrices(source), copies), bias))
         else:  # no vector but zero is fixed by the group, unless it acts trivially
-            fixed = untied(outputs.dim, 1) if bool((matrices == matrices[:1]).all()) else zero(outputs.dim)
-            layers.append((filters(matrices, copies, back=True), fixed))
+            zero = Weights(outputs.dim, 1, 0, lambda free: free.new_zeros(len(free), outputs.dim, 1))
+            bias = untied(outputs.dim, 1) if bool((matrices == matrices[:1]).all()) else zero
+            layers.append((filters(matrices, copies, back=True), bias))
     return layers
 
 
@@ -134,9 +129,7 @@ def group_matrices(representation: Representation) -> Tensor:
     ValueError
         The matrices are not orthogonal.
     """
-    check_instance("representation", representation, Representation)
-    group = check_instance("representation's group", representation.group, FiniteGroup)
-    matrices = representation.matrix(group.elements())
+    matrices = representation.matrix(representation.group.elements())
     gap = matrices @ matrices.mT - torch.eye(representation.dim, dtype=matrices.dtype, device=matrices.device)
     if float(gap.abs().max()) > 1e-9:
         raise ValueError(f"representation must be orthogonal, got {representation.name}")
@@ -149,10 +142,9 @@ def matched_width(kind: str, representation: Representation, width: int) -> int:
 
     The multiple of |G| whose number of parameters comes nearest.
     """
-
-    def size(kind: str, width: int) -> int:
-        return make_generator(kind, representation, 1, torch.Generator(), width).per_run
-
-    if check_choice("kind", kind, GENERATORS) == "plain":
+    if kind == "plain":
         return width
-    return matched_size(lambda w: size(kind, w), representation.group.order, size("plain", width), width)
+    wanted = size(_generator_layers("plain", representation, width))
+    return matched_size(
+        lambda w: size(_generator_layers(kind, representation, w)), representation.group.order, wanted, width
+    )

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lib.checks import check_choice, check_float, check_instance, check_int
-from lib.training.networks import Network, check_inputs
+from lib.checks import check_tensor
+from lib.training.networks import Network
 from lib.training.sampling_laws import Law
 
 
@@ -42,8 +42,10 @@ class Task:
     batch: int
 
     def __post_init__(self) -> None:
-        check_inputs(self.network, self.inputs, self.targets)
-        check_int("batch", self.batch)
+        if not check_tensor("inputs", self.inputs, inexact=True, real=True).numel():
+            raise ValueError(f"inputs must not be empty, got shape {tuple(self.inputs.shape)}")
+        if self.network.architecture.loss != "classes" and bool(((self.targets < 0) | (self.targets > 1)).any()):
+            raise ValueError(f"targets must lie in [0, 1], got {self.targets.min()} to {self.targets.max()}")
         if len(self.inputs) % self.batch:
             raise ValueError(f"batch must divide the number of samples {len(self.inputs)}, got {self.batch}")
 
@@ -75,15 +77,6 @@ class Strategy:
     law: Law | None = None
     passes: int | None = None
 
-    def __post_init__(self) -> None:
-        check_choice("kind", self.kind, ("nominal", "equivariant", "augmented"))
-        if (self.kind == "augmented") != (self.law is not None):
-            raise ValueError(f"law must be given for 'augmented' and only there, got {self.law!r} for {self.kind!r}")
-        if self.law is not None:
-            check_instance("law", self.law, Law)
-        if self.passes is not None:
-            check_int("passes", self.passes)
-
 
 NOMINAL, EQUIVARIANT = Strategy("nominal"), Strategy("equivariant")
 
@@ -104,7 +97,6 @@ def views(task: Task, strategy: Strategy, generators: Sequence[torch.Generator],
     gradient.
     """
     count = len(task.inputs)
-    _check_law(task, strategy.law)
     if strategy.law is None:
         yield from _parts(task.inputs[None], task.targets[None], task.inputs.new_full((1, count), 1 / count), part)
     elif strategy.passes is None:
@@ -117,16 +109,9 @@ def views(task: Task, strategy: Strategy, generators: Sequence[torch.Generator],
         yield from _drawn(task, strategy, generators, part)
 
 
-def _check_law(task: Task, law: Law | None) -> None:
-    group = task.network.architecture.group
-    if law is not None and law.group != group:
-        raise ValueError(f"law must be one on {group}, which acts on the inputs, got one on {law.group}")
-
-
 def transformed(task: Task, g: Tensor) -> tuple[Tensor, Tensor]:
     """Return ρ_X(g) x and ρ_Y(g) y for all data and elements g ``(m, *element_shape)``; m is the first axis of both."""
-    spaces = check_instance("task", task, Task).network.architecture.spaces
-    spaces[0].representation.group.check("g", g)
+    spaces = task.network.architecture.spaces
     inverse = spaces[0].representation.group.inverse(g)
     source = spaces[0].representation.permutation(inverse).to(task.inputs.device)
     x = task.inputs[..., source].movedim(-2, 0)
@@ -188,8 +173,7 @@ def _gather(values: Tensor, source: Tensor) -> Tensor:
 
 def run_generators(runs: Sequence[int], seed: int) -> list[torch.Generator]:
     """Return one generator per run number; the streams depend on seed and run number only."""
-    stream = 7_000_003 * check_int("seed", seed, minimum=0, maximum=2**40)
-    return [torch.Generator().manual_seed(stream + check_int("runs", run, minimum=0)) for run in runs]
+    return [torch.Generator().manual_seed(7_000_003 * seed + run) for run in runs]
 
 
 def gradient(task: Task, parameters: Sequence[Tensor], pieces: Iterable[View]) -> tuple[Tensor, list[Tensor]]:
@@ -197,7 +181,6 @@ def gradient(task: Task, parameters: Sequence[Tensor], pieces: Iterable[View]) -
 
     ``parameters`` are dense layers, or reduced coordinates: then the gradient is that of θ ↦ R(A(θ)), orbit sums of ∇R.
     """
-    check_instance("task", task, Task).network.check_parameters("parameters", parameters)
     leaves = [p.detach().contiguous().requires_grad_(True) for p in parameters]
     risk = leaves[0].new_zeros(len(leaves[0]))
     for x, y, weights in pieces:
@@ -225,11 +208,10 @@ def forecast(
     batches
         Use so many evenly spaced mini-batches for the noise instead of all.
     """
-    network = check_instance("task", task, Task).network
-    _check_law(task, check_instance("law", law, Law))
+    network = task.network
     maps = network.embed(start)
     whole = gradient(task, maps, views(task, NOMINAL, [], 512))[1]
-    count = task.batches if batches is None else min(check_int("batches", batches), task.batches)
+    count = task.batches if batches is None else min(batches, task.batches)
     squares = 0.0
     for b in torch.linspace(0, task.batches - 1, count, device="cpu").long().tolist():
         part = slice(b * task.batch, (b + 1) * task.batch)
@@ -303,27 +285,18 @@ def train(
     part
         Samples per run that go through the network together; does not change the result beyond rounding.
     """
-    check_instance("task", task, Task)
-    check_instance("strategy", strategy, Strategy)
-    check_int("epochs", epochs)
-    check_float("rate", rate, minimum=0.0)
-    check_int("first_run", first_run, minimum=0)
-    check_int("part", part)
-    task.network.check_parameters("start", start)
-    runs = len(start[0])
-    size = _runs_at_once(task, runs, part) if runs_at_once is None else check_int("runs_at_once", runs_at_once)
+    if not (runs := len(start[0])):
+        raise ValueError("start must hold at least one run, got none")
+    if runs_at_once is None:
+        widest = max(space.size for space in task.network.architecture.spaces)
+        floats = 3 * task.network.dimension + 2 * widest * min(part, len(task.inputs))
+        runs_at_once = max(1, 16 * 2**20 // floats)
     pieces = []
-    for first in range(0, runs, size):
-        chunk = [s[first : first + size] for s in start]
+    for first in range(0, runs, runs_at_once):
+        chunk = [s[first : first + runs_at_once] for s in start]
         generators = run_generators(range(first_run + first, first_run + first + len(chunk[0])), seed)
         pieces.append(_train_chunk(task, chunk, strategy, epochs, rate, generators, part))
     return History(*(torch.cat(parts, dim=1).double().cpu() for parts in zip(*pieces, strict=True)))
-
-
-def _runs_at_once(task: Task, runs: int, part: int) -> int:
-    widest = max(space.size for space in task.network.architecture.spaces)
-    floats = 3 * task.network.dimension + 2 * widest * min(part, len(task.inputs))
-    return max(1, min(runs, 16 * 2**20 // floats))
 
 
 def _train_chunk(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lib.checks import check_instance, check_int, check_tensor
+from lib.checks import check_tensor
 from lib.training.ensembles import Members, Network
 
 
@@ -31,13 +31,7 @@ def orbit_logits(network: Network, members: Members, table: Tensor, part: int = 
     Tensor
         Shape ``(m, |G|, n, classes)``.
     """
-    check_instance("network", network, Network)
-    check_int("part", part)
-    if check_tensor("table", table, (None, None, network.size, network.size), inexact=True, real=True).ndim != 4:
-        raise ValueError(f"table must have shape (|G|, n, size, size), got {tuple(table.shape)}")
-    x, count = table.flatten(0, 1)[None], network.check_members(members)
-    blocks = [tuple(p[i : i + part] for p in members) for i in range(0, count, part)]
-    return torch.cat([network.outputs(block, x) for block in blocks]).unflatten(1, table.shape[:2])
+    return network.outputs(members, table.flatten(0, 1)[None], part).unflatten(1, table.shape[:2])
 
 
 def squared_residual(logits: Tensor) -> Tensor:

@@ -16,17 +16,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import conv2d, cross_entropy, layer_norm
 
-from lib.checks import check_choice, check_float, check_instance, check_int, check_tensor
+from lib.checks import check_choice, check_int, check_tensor
 
-Members = tuple[Tensor, ...]
+Members = tuple[Tensor, ...]  # parameters of one member, or of several along a leading axis
 
 SUPPORTS = {
     "full": ((1, 1, 1), (1, 1, 1), (1, 1, 1)),
     "plus": ((0, 1, 0), (1, 1, 1), (0, 1, 0)),
     "skewed": ((1, 1, 0), (1, 0, 1), (0, 1, 0)),
 }
-HEADS = ("unit", "small")
-POOLED = (True, True, False)  # which convolutions are followed by 2 × 2 average pooling
 
 
 @dataclass(frozen=True)
@@ -50,13 +48,11 @@ class Network:
     support: str = "plus"
 
     def __post_init__(self) -> None:
-        if check_int("size", self.size, minimum=4, maximum=256) % 4:
+        if check_int("size", self.size, minimum=4) % 4:
             raise ValueError(
                 f"size must be a multiple of 4, got {self.size}: two poolings of 2 × 2 pixels would leave a border, "
                 "and quarter turns would not fit the coarse grids"
             )
-        check_int("channels", self.channels)
-        check_int("classes", self.classes, minimum=2)
         check_choice("support", self.support, SUPPORTS)
 
     @property
@@ -70,8 +66,22 @@ class Network:
         c, side = self.channels, self.size // 4
         return [(c, 1, 3, 3), (c, c, 3, 3), (c, c, 3, 3), (self.classes, c, side, side), (self.classes,)]
 
-    def outputs(self, members: Members, x: Tensor) -> Tensor:
-        """Return the logits of all members, each convolution fused with the pooling behind it.
+    def member(self, parameters: Members, x: Tensor) -> Tensor:
+        """Return the logits of one member, each convolution fused with the pooling behind it.
+
+        Shapes ``(batch, size, size) -> (batch, classes)``; the parameters have those of :attr:`shapes`.
+        """
+        *banks, head, bias = parameters
+        h = x[:, None]
+        for bank, pooled in zip(banks, (True, True, False), strict=True):
+            filters = bank * self.mask.to(bank)
+            filters = fuse_pooling(filters) if pooled else filters
+            h = conv2d(h, filters, stride=1 + pooled, padding=1).tanh()  # (batch, channels, size / 2, size / 2) first
+        h = layer_norm(h, h.shape[1:])
+        return torch.einsum("bi,oi->bo", h.flatten(1), head.flatten(1)) + bias
+
+    def outputs(self, members: Members, x: Tensor, part: int | None = None) -> Tensor:
+        """Return the logits of all members.
 
         Parameters
         ----------
@@ -79,35 +89,19 @@ class Network:
             Parameters with a leading axis of members, shapes ``(m, *shape)`` for :attr:`shapes`.
         x
             Images, shape ``(m, batch, size, size)``, or ``(1, batch, size, size)`` if all members see the same.
+        part
+            Members at a time.
 
         Returns
         -------
         Tensor
             Shape ``(m, batch, classes)``.
         """
-        count = self.check_members(members)
-        if check_tensor("x", x, (self.size, self.size)).dtype != members[0].dtype:
-            raise TypeError(f"x must be of the members' dtype {members[0].dtype}, got {x.dtype}")
-        if x.ndim != 4 or x.shape[0] not in (1, count):
-            raise ValueError(f"x must have shape (1 or {count}, batch, size, size), got {tuple(x.shape)}")
-        h = x.expand(count, -1, -1, -1).transpose(0, 1)  # (batch, m, size, size)
-        for bank, pooled in zip(members[:3], POOLED, strict=True):
-            filters = bank * self.mask.to(bank)  # (m, out, in, 3, 3)
-            if pooled:
-                h = conv2d(h, fuse_pooling(filters).flatten(0, 1), stride=2, padding=1, groups=count).tanh()
-            else:
-                h = conv2d(h, filters.flatten(0, 1), padding=1, groups=count).tanh()
-        h = h.unflatten(1, (count, -1)).flatten(2)  # (batch, m, inputs of the head)
-        h = layer_norm(h, h.shape[-1:])
-        return torch.einsum("bmi,moi->mbo", h, members[3].flatten(2)) + members[4][:, None]
-
-    def check_members(self, members: Members) -> int:
-        """Return the number of members; raise unless their tensors have the shapes ``(m, *shape)``."""
-        check_instance("members", members, (tuple, list))
-        got = [tuple(check_instance("members", p, Tensor).shape) for p in members]
-        if [shape[1:] for shape in got] != self.shapes or len({shape[:1] for shape in got}) != 1 or not got[0][0]:
-            raise ValueError(f"members must have shapes (m, *shape) for {self.shapes}, with one m ≥ 1, got {got}")
-        return got[0][0]
+        check_tensor("x", x, (self.size, self.size), inexact=True)
+        if not len(members[0]) or not x.numel():
+            raise ValueError(f"members and x must not be empty, got {len(members[0])} and shape {tuple(x.shape)}")
+        x = x.expand(len(members[0]), -1, -1, -1)
+        return torch.func.vmap(self.member, chunk_size=part)(members, x)
 
 
 def fuse_pooling(filters: Tensor) -> Tensor:
@@ -115,7 +109,6 @@ def fuse_pooling(filters: Tensor) -> Tensor:
 
     The mean of four shifted copies: ``k[a, b] = ¼ Σ_{i, j ∈ {0, 1}} w[a − i, b − j]``, shape ``(…, 4, 4)``.
     """
-    check_tensor("filters", filters, (3, 3))
     rows = torch.cat([filters, torch.zeros_like(filters[..., :1, :])], -2)
     rows = rows + rows.roll(1, -2)
     square = torch.cat([rows, torch.zeros_like(rows[..., :1])], -1)
@@ -127,7 +120,7 @@ def generator_of(*numbers: int) -> torch.Generator:
 
     It differs for two lists of one length of integers below 2³²; zeros at the end do not count, as in NumPy's seeds.
     """
-    state = np.random.SeedSequence([check_int("numbers", n, minimum=0) for n in numbers]).generate_state(1, np.uint64)
+    state = np.random.SeedSequence(numbers).generate_state(1, np.uint64)
     return torch.Generator().manual_seed(int(state[0]) >> 1)
 
 
@@ -165,27 +158,15 @@ def draw_members(
     tuple of Tensor
         Shapes ``(count, *shape)`` for the shapes of the network; the bias of the head is zero.
     """
-    check_instance("network", network, Network)
-    check_int("count", count)
-    check_int("seed", seed, minimum=0)
-    if not check_instance("dtype", dtype, torch.dtype).is_floating_point:
-        raise ValueError(f"dtype must be a real floating-point type, got {dtype}")
-    if len(check_instance("tilt", tilt, (tuple, list))) != 3:
-        raise ValueError(f"tilt must have a mean for each of the three columns of a filter, got {tilt}")
-    means = torch.tensor([check_float("tilt", mean) for mean in tilt], dtype=torch.float64, device="cpu")
-    check_choice("head", head, HEADS)
+    check_choice("head", head, ("unit", "small"))
+    here = {"dtype": torch.float64, "device": "cpu"}
     *weights, bias = network.shapes
-    rows = []
-    for i in range(check_int("first", first, minimum=0), first + count):
-        generator = generator_of(seed, i, 0)
-        rows.append([torch.randn(shape, generator=generator, dtype=torch.float64, device="cpu") for shape in weights])
-    stacked = [torch.stack(column) for column in zip(*rows, strict=True)]
+    generators = [generator_of(seed, i, 0) for i in range(first, first + count)]
+    drawn = [torch.stack([torch.randn(shape, generator=g, **here) for g in generators]) for shape in weights]
     if head == "small":
-        stacked[3] = stacked[3] * stacked[3][0, 0].numel() ** -0.5
-    mask = network.mask.to(torch.float64)
-    banks = [(bank + means) * mask for bank in stacked[:3]]
-    members = (*banks, stacked[3], torch.zeros(count, *bias, dtype=torch.float64, device="cpu"))
-    return tuple(p.to(device, dtype) for p in members)
+        drawn[3] = drawn[3] * drawn[3][0, 0].numel() ** -0.5
+    banks = [(bank + torch.tensor(tilt, **here)) * network.mask.to(bank) for bank in drawn[:3]]
+    return tuple(p.to(device, dtype) for p in (*banks, drawn[3], torch.zeros(count, *bias, **here)))
 
 
 def loss_gradient(network: Network, members: Members, x: Tensor, y: Tensor) -> Members:
@@ -198,18 +179,13 @@ def loss_gradient(network: Network, members: Members, x: Tensor, y: Tensor) -> M
     x, y
         Images ``(m, batch, size, size)``, or ``(1, …)`` for all; classes ``(batch,)``.
     """
-    check_instance("network", network, Network)
-    if check_instance("y", y, Tensor).shape != check_instance("x", x, Tensor).shape[1:2]:
-        raise ValueError(f"y must hold one class for each image of x, got shapes {tuple(y.shape)} and {tuple(x.shape)}")
     with torch.enable_grad():
         leaves = tuple(p.detach().requires_grad_() for p in members)
         logits = network.outputs(leaves, x)
-        targets = y.expand(len(logits), -1)
-        total = cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum") / len(y)
+        total = cross_entropy(logits.flatten(0, 1), y.repeat(len(logits)), reduction="sum") / len(y)
         return torch.autograd.grad(total, leaves)
 
 
-@torch.no_grad()
 def train(
     network: Network,
     members: Members,
@@ -249,21 +225,11 @@ def train(
     >>> net.outputs(members, x[None]).shape
     torch.Size([5, 6, 3])
     """
-    check_instance("network", network, Network)
-    if check_tensor("labels", labels, (None,)).dtype != torch.int64:
-        raise TypeError(f"labels must be of dtype torch.int64, got {labels.dtype}")
-    if labels.ndim != 1 or not len(labels) or bool(((labels < 0) | (labels >= network.classes)).any()):
-        raise ValueError(f"labels must be classes from 0 to {network.classes - 1}, shape (n,) with n ≥ 1, got {labels}")
     check_tensor("table", table, (None, len(labels), network.size, network.size), inexact=True, real=True)
-    if table.ndim != 4 or not len(table):
-        raise ValueError(f"table must have shape (|G|, n, size, size) with |G| ≥ 1, got {tuple(table.shape)}")
-    check_int("epochs", epochs, minimum=0)
-    check_int("batch", batch)
-    check_float("rate", rate, minimum=0.0)
-    check_int("seed", seed, minimum=0)
-    check_int("first", first, minimum=0)
+    if not table.numel():
+        raise ValueError(f"table must not be empty, got shape {tuple(table.shape)}")
     elements, n = table.shape[:2]
-    numbers = [0] if shared else range(first, first + network.check_members(members))
+    numbers = [0] if shared else range(first, first + len(members[0]))
     for epoch in range(1, epochs + 1):
         order = torch.randperm(n, generator=generator_of(seed, epoch), device="cpu").to(table.device)
         drawn = [torch.randint(elements, (n,), generator=generator_of(seed, i, epoch), device="cpu") for i in numbers]
@@ -287,7 +253,7 @@ def train_ensemble(
     block: int = 32,
     **how: object,
 ) -> Members:
-    """Draw and train an ensemble, block by block.
+    """Draw and train an ensemble, block by block, and return all members.
 
     Parameters
     ----------
@@ -301,16 +267,10 @@ def train_ensemble(
         Members trained at once, as groups of one convolution; 8 to 64 are fastest on a CPU, more on a GPU.
     **how
         ``epochs``, ``batch``, ``rate`` and ``shared`` of :func:`train`.
-
-    Returns
-    -------
-    tuple of Tensor
-        All members.
     """
-    check_int("block", block)
-    kind = {"dtype": check_instance("table", table, Tensor).dtype, "device": table.device}
+    kind = {"dtype": table.dtype, "device": table.device}
     done = []
-    for first in range(0, check_int("count", count), block):
+    for first in range(0, count, block):
         members = draw_members(network, min(block, count - first), seed, tilt, head, first, **kind)
         done.append(train(network, members, table, labels, seed=seed, first=first, **how))
     return tuple(torch.cat(column) for column in zip(*done, strict=True))

@@ -13,7 +13,6 @@ import torch
 from scipy.linalg import solve_banded
 from torch import Tensor
 
-from lib.checks import check_float, check_int
 from lib.training.free_energy import FreeEnergy
 
 
@@ -48,13 +47,9 @@ def flow(
     steps
         Or after this many steps.
     """
-    if functional.check_law("start", start).ndim != 1:
-        raise ValueError(f"start must be one law, of shape ({len(functional.grid)},), got {tuple(start.shape)}")
-    p, t, h = start, 0.0, check_float("first", first, minimum=1e-9)
-    check_float("growth", growth, minimum=1.0)
-    check_float("tolerance", tolerance, minimum=0.0)
+    p, t, h = functional.check_law("start", start), 0.0, first
     laws, times = [p], [t]
-    for _ in range(check_int("steps", steps)):
+    for _ in range(steps):
         q = step(functional, p, h)
         laws.append(q)
         t, h = t + h, h * growth
@@ -90,18 +85,12 @@ def step(functional: FreeEnergy, p: Tensor, duration: float, iterations: int = 6
 
     Raises
     ------
-    ValueError
-        A duration that is not positive, several laws, or masses that are no law.
     ArithmeticError
         Newton's method does not converge: the step is too long.
     """
-    if check_float("duration", duration) <= 0:
-        raise ValueError(f"duration must be positive, got {duration}")
-    if functional.check_law("p", p).ndim != 1:
-        raise ValueError(f"p must be one law, of shape ({len(functional.grid)},), got {tuple(p.shape)}")
     rate, r = duration / functional.width**2, functional.residual(p)
     now = _Trial(functional, p, rate, r)
-    for _ in range(check_int("iterations", iterations)):
+    for _ in range(iterations):
         if now.size < 1e-15:
             return torch.from_numpy(now.q).to(p)
         direction, length = now.newton(), 1.0

@@ -18,18 +18,18 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from scipy.integrate import solve_ivp
 from torch import Tensor
 
-from lib.checks import check_choice, check_float, check_instance, check_tensor
+from lib.checks import check_instance, check_tensor
 from lib.training.linear_networks import LinearNetwork
 from lib.training.margins import NotSeparable, separability
 
-LOSSES = ("exponential", "logistic")
 _RESTARTS = 100  # of the integrator
 _EVALUATIONS = 100_000  # of the field; typical runs need 500 to 5000
 _GROWTH = 1e-4  # per e-fold, from which a rest point counts as a saddle; at a minimum rounding gives up to 3e-6
@@ -61,58 +61,22 @@ class Integration:
     tolerance: float = 1e-6
     accuracy: float = 1e-6
 
-    def __post_init__(self) -> None:
-        check_choice("loss", self.loss, LOSSES)
-        check_float("cap", self.cap, minimum=10.0, maximum=1e7)
-        check_float("efolds", self.efolds, minimum=0.0)
-        check_float("tolerance", self.tolerance, minimum=1e-12)
-        check_float("accuracy", self.accuracy, minimum=1e-12, maximum=1e-2)
 
+class Trained(NamedTuple):
+    """The end of a gradient flow, and the way there; see :func:`train`."""
 
-@dataclass(frozen=True)
-class Trained:
-    """The end of a gradient flow, and the way there; see :func:`train`.
-
-    Attributes
-    ----------
-    direction : Tensor
-        β/‖β‖, shape ``(d,)``.
-    parameters : Tensor
-        θ, of norm one.
-    multipliers : Tensor
-        The weights p_i of the points in the gradient, of sum one: the flow's own multipliers.
-    margins : Tensor
-        y_i⟨x_i, β⟩/‖β‖.
-    stationarity : float
-        Sine of the angle between θ and the gradient; zero at a stationary direction.
-    slackness : float
-        Σ p_i (m_i/min m − 1) with the margins m, zero when only points of smallest margin have weight.
-    temperature : float
-        T at the end of the flow, where it is frozen.
-    efolds : float
-        Length of the continuation in e-folds of the norm.
-    log_norm : Tensor
-        log ‖w‖ along flow and continuation, shape ``(steps,)``.
-    path : Tensor
-        β/‖β‖ at these times, shape ``(steps, d)``.
-    handover : int
-        The step at which the continuation takes over.
-    converged : bool
-        Whether ``stationarity`` met the tolerance, and not at a saddle.
-    """
-
-    direction: Tensor
-    parameters: Tensor
-    multipliers: Tensor
-    margins: Tensor
-    stationarity: float
-    slackness: float
-    temperature: float
-    efolds: float
-    log_norm: Tensor
-    path: Tensor
-    handover: int
-    converged: bool
+    direction: Tensor  # β/‖β‖, shape (d,)
+    parameters: Tensor  # θ, of norm one
+    multipliers: Tensor  # the weights p_i of the points in the gradient, of sum one: the flow's own multipliers
+    margins: Tensor  # y_i⟨x_i, β⟩/‖β‖
+    stationarity: float  # sine of the angle between θ and the gradient; zero at a stationary direction
+    slackness: float  # Σ p_i (m_i/min m − 1) with the margins m, zero when only points of smallest margin have weight
+    temperature: float  # T at the end of the flow, where it is frozen
+    efolds: float  # length of the continuation in e-folds of the norm
+    log_norm: Tensor  # log ‖w‖ along flow and continuation, shape (steps,)
+    path: Tensor  # β/‖β‖ at these times, shape (steps, d)
+    handover: int  # the step at which the continuation takes over
+    converged: bool  # whether the stationarity met the tolerance, and not at a saddle
 
 
 def train(
@@ -147,7 +111,6 @@ def train(
         which can happen for a cap of 1e6 and more.
     """
     how = how or Integration()
-    check_instance("network", network, LinearNetwork)
     for name, value in (("features", features), ("labels", labels), ("start", start)):
         if check_instance(name, value, Tensor).requires_grad:
             raise ValueError(f"{name} must not require gradients, the flow has none: pass {name}.detach()")
@@ -191,7 +154,7 @@ def train(
         handover=handover,
         converged=converged,
     )
-    return replace(end, **{k: v.to(features.device) for k, v in vars(end).items() if isinstance(v, Tensor)})
+    return Trained(*(v.to(features.device) if isinstance(v, Tensor) else v for v in end))
 
 
 class _Field:

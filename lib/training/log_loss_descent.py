@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from lib.checks import check_choice, check_float, check_instance, check_tensor
+from lib.checks import check_tensor
 
 
 def log_exponential_loss(margins: Tensor) -> Tensor:
@@ -65,19 +65,9 @@ def descend(
 
     Raises
     ------
-    TypeError, ValueError
-        No weights, or marks that do not ascend.
     ArithmeticError
         Some run does not get there in ``patience`` times the number of steps aimed at.
     """
-    check_float("drop", drop, minimum=1e-4, maximum=2.0)
-    check_float("patience", patience, minimum=1.0, maximum=1000.0)
-    check_choice("stuck", stuck, ("raise", "nan"))
-    ascending = check_instance("marks", marks, Tensor).ndim == 1 and bool((marks.diff() > 0).all())
-    if not ascending or not len(marks) or not marks[-1] < math.inf:
-        raise ValueError(f"marks must be an ascending list that ends before infinity, got {marks.tolist()}")
-    if not len(weights):
-        raise ValueError("weights must hold at least one tensor, got none")
     runs = len(weights[0])
     missing = torch.ones(runs, len(marks), dtype=torch.bool, device=weights[0].device)
     share, aimed, last = weights[0].detach().new_ones(runs), None, None

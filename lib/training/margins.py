@@ -7,8 +7,7 @@ Both answers come with their proof. Active sets are found by a solver and the fi
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,22 +22,15 @@ _ZERO = 1e-10  # a convex combination of the directions y_i x_i/‖x_i‖ this s
 _EXACT = 1e-9  # how far a constraint or a multiplier may be off before the active set is changed
 
 
-@dataclass(frozen=True)
-class Separability:
+class Separability(NamedTuple):
     """Whether labelled points are separable through the origin, with a proof; see :func:`separability`.
 
-    Attributes
-    ----------
-    vector : Tensor or None
-        A unit vector v with y_i⟨x_i, v⟩ > 0 for all i, if there is one.
-    multipliers : Tensor or None
-        Otherwise α ≥ 0 with Σ α_i = 1 and Σ α_i y_i x_i = 0.
-    residual : float
-        The smallest y_i⟨x_i, v⟩/‖x_i‖, or ‖Σ α_i y_i x_i‖ / Σ α_i ‖x_i‖: the length of a point does not matter.
+    The residual is the smallest y_i⟨x_i, v⟩/‖x_i‖, or ‖Σ α_i y_i x_i‖ / Σ α_i ‖x_i‖: the length of a point does not
+    matter.
     """
 
-    vector: Tensor | None
-    multipliers: Tensor | None
+    vector: Tensor | None  # a unit vector v with y_i⟨x_i, v⟩ > 0 for all i, if there is one
+    multipliers: Tensor | None  # otherwise α ≥ 0 with Σ α_i = 1 and Σ α_i y_i x_i = 0
     residual: float
 
     @property
@@ -60,27 +52,17 @@ class NotSeparable(ValueError):
         self.certificate = certificate
 
 
-@dataclass(frozen=True)
-class MaxMargin:
+class MaxMargin(NamedTuple):
     """The solution of min ½‖β‖² subject to y_i⟨x_i, β⟩ ≥ 1; see :func:`max_margin`.
 
-    Attributes
-    ----------
-    vector : Tensor
-        β, shape ``(d,)``.
-    multipliers : Tensor
-        α ≥ 0 with β = Σ α_i y_i x_i (up to a combination of the constraint rows if β was constrained), shape ``(n,)``.
-        They are unique when the support vectors with α > 0 cannot be exchanged for others.
-    margins : Tensor
-        y_i⟨x_i, β⟩, shape ``(n,)``; the smallest is 1.
-    residual : float
-        Largest violation of the optimality conditions, relative.
+    The multipliers are α ≥ 0 with β = Σ α_i y_i x_i (up to a combination of the constraint rows if β was constrained).
+    They are unique when the support vectors with α > 0 cannot be exchanged for others.
     """
 
-    vector: Tensor
-    multipliers: Tensor
-    margins: Tensor
-    residual: float
+    vector: Tensor  # β, shape (d,)
+    multipliers: Tensor  # shape (n,)
+    margins: Tensor  # y_i⟨x_i, β⟩, shape (n,); the smallest is 1
+    residual: float  # largest violation of the optimality conditions, relative
 
     @property
     def direction(self) -> Tensor:
@@ -230,7 +212,7 @@ def one_minus_cosine(a: Tensor, b: Tensor) -> Tensor:
 
 def _at(result: Separability | MaxMargin, features: Tensor) -> Any:
     """Return a result with its tensors on the device of the features; the solvers work on the CPU."""
-    return replace(result, **{k: v.to(features.device) for k, v in vars(result).items() if isinstance(v, Tensor)})
+    return type(result)(*(v.to(features.device) if isinstance(v, Tensor) else v for v in result))
 
 
 def _signed(features: Tensor, labels: Tensor) -> np.ndarray:

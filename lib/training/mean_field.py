@@ -12,9 +12,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lib.checks import check_choice, check_instance, check_probabilities, check_tensor
+from lib.checks import check_probabilities, check_tensor
 from lib.symmetry.representations import Representation
-from lib.training.units import Pull, Unit, check_action, check_dtypes
+from lib.training.units import Pull, Unit
 
 SCHEMES = ("vanilla", "DA", "FA", "EA")
 
@@ -24,13 +24,13 @@ def symmetrise(particles: Tensor, representation: Representation) -> Tensor:
 
     Also the way to *start* from a union of orbits: the result is weakly invariant.
     """
-    matrices = _check_orthogonal(particles, representation)
+    matrices = _matrices(particles, representation)
     return torch.einsum("gij,...nj->...gni", matrices, particles).flatten(-3, -2)
 
 
 def project(particles: Tensor, representation: Representation) -> Tensor:
     """Return μ^{E^G} = P_# μ: every particle projected onto the fixed parameters E^G, same shape."""
-    return particles @ _check_orthogonal(particles, representation).mean(0).mT
+    return particles @ _matrices(particles, representation).mean(0).mT
 
 
 def intrinsic_derivative(
@@ -58,13 +58,8 @@ def intrinsic_derivative(
     -------
     Tensor
         Shaped like ``particles``.
-
-    Raises
-    ------
-    TypeError, ValueError
-        An unknown scheme, shapes or dtypes that do not fit together, NaN, or weights that are no probabilities.
     """
-    z, x, y, w = _check_problem(unit, scheme, particles, x, y, weights)
+    z, x, y, w = _batch(particles, x, y, weights)
     if torch.is_grad_enabled() and any(t.requires_grad for t in (z, x, y, w)):
         raise ValueError("particles, x, y and weights must not require gradients, the derivative has none: detach them")
     return _derivative(unit.to(z), scheme, z, x, y, w).view(particles.shape)
@@ -72,7 +67,7 @@ def intrinsic_derivative(
 
 def risk(unit: Unit, scheme: str, particles: Tensor, x: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
     """Return the risk of a scheme, shape ``(...)``; arguments and schemes as in :func:`intrinsic_derivative`."""
-    z, x, y, w = _check_problem(unit, scheme, particles, x, y, weights)
+    z, x, y, w = _batch(particles, x, y, weights)
     _, residual, _ = _residual(unit.to(z), scheme, z, x, y)
     averaged = len(residual[0, 0]) // len(w[0])
     loss = 0.5 * (residual.square() * w.repeat(1, averaged)[..., None]).sum((-2, -1)) / averaged
@@ -110,31 +105,19 @@ def _residual(unit: Unit, scheme: str, z: Tensor, x: Tensor, y: Tensor) -> tuple
     return pull, ((average - y[:, :, None]) @ rho_y.mT).flatten(2, 3), None
 
 
-def _check_problem(
-    unit: Unit, scheme: str, particles: Tensor, x: Tensor, y: Tensor, weights: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _batch(particles: Tensor, x: Tensor, y: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return particles (1, R, N, dim Z), x (1, B, dim X), y (1, R, B, dim Y) and weights (1, B)."""
-    check_choice("scheme", scheme, SCHEMES)
-    check_instance("unit", unit, Unit).check_particles("particles", particles)
-    if check_tensor("x", x, (unit.inputs.dim,), inexact=True).ndim != 2 or not len(x):
-        raise ValueError(f"x must have shape (B, {unit.inputs.dim}) with B ≥ 1, got {tuple(x.shape)}")
-    check_tensor("y", y, (len(x), unit.outputs.dim), inexact=True)
-    if weights is None:
-        weights = x.new_full((len(x),), 1.0 / len(x))
-    else:
-        check_probabilities("weights", weights, len(x))
-    check_dtypes(particles, x=x, y=y, weights=weights)
-    front, wanted = particles.shape[:-2], y.shape[:-2]
-    if len(wanted) > len(front) or any(b not in (1, a) for a, b in zip(front[::-1], wanted[::-1], strict=False)):
-        raise ValueError(f"y must have batch axes that broadcast to {tuple(front)}, got {tuple(wanted)}")
+    for name, value in (("particles", particles), ("x", x), ("y", y)):
+        if not check_tensor(name, value, inexact=True, real=True).numel():
+            raise ValueError(f"{name} must not be empty, got shape {tuple(value.shape)}")
+    weights = x.new_full((len(x),), 1.0 / len(x)) if weights is None else weights
+    check_probabilities("weights", weights, len(x))
     z = particles.reshape(1, -1, *particles.shape[-2:])
-    y = y.expand(*front, *y.shape[-2:]).reshape(1, -1, *y.shape[-2:])
+    y = y.expand(*particles.shape[:-2], *y.shape[-2:]).reshape(1, -1, *y.shape[-2:])
     return z, x[None], y, weights[None]
 
 
-def _check_orthogonal(particles: Tensor, representation: Representation) -> Tensor:
-    """Return the matrices of all elements, like the particles; raise if they do not fit."""
-    check_action("representation", representation, representation)
-    if check_tensor("particles", particles, (None, representation.dim), inexact=True, real=True).shape[-2] < 1:
-        raise ValueError(f"particles must hold N ≥ 1 particles, got shape {tuple(particles.shape)}")
+def _matrices(particles: Tensor, representation: Representation) -> Tensor:
+    """Return the matrices of all elements, like the particles."""
+    check_tensor("particles", particles, (representation.dim,), inexact=True, real=True)
     return representation.matrix(representation.group.elements()).to(particles)

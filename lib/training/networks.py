@@ -22,7 +22,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, layer_norm, leaky_relu
 
-from lib.checks import check_choice, check_instance, check_int, check_tensor
 from lib.symmetry.actions import motions, natural, pixels, row_shifts, translations, trivial
 from lib.symmetry.derived import Hom
 from lib.symmetry.groups import Cyclic, Group, Symmetric
@@ -31,7 +30,6 @@ from lib.symmetry.representations import Representation
 
 Activation = Callable[[Tensor], Tensor]
 ACTIVATIONS: dict[str, Activation] = {"leaky": lambda x: leaky_relu(x, 0.01), "tanh": torch.tanh, "none": lambda x: x}
-LOSSES = ("binary", "classes", "masks")
 
 
 def uneven(x: Tensor) -> Tensor:
@@ -45,10 +43,6 @@ class Space:
 
     channels: int
     representation: Representation
-
-    def __post_init__(self) -> None:
-        check_int("channels", self.channels)
-        check_instance("representation", self.representation, Representation)
 
     @property
     def size(self) -> int:
@@ -83,20 +77,6 @@ class Architecture:
     scales: tuple[float, ...]
     loss: str
     centre: float = 0.5
-
-    def __post_init__(self) -> None:
-        depth = len(self.spaces) - 1
-        for name in ("activations", "normalized", "scales"):
-            if (got := len(getattr(self, name))) != depth:
-                raise ValueError(f"{name} must have one entry for each of the {depth} layers, got {got}")
-        if len({space.representation.group for space in self.spaces}) != 1:
-            raise ValueError("spaces must be representations of one group")
-        for space in self.spaces:
-            if not space.representation.is_permutation:
-                raise ValueError(f"spaces must be permutation representations, {space.representation.name} is not")
-        for activation in (a for a in self.activations if not callable(a)):
-            check_choice("activations", activation, ACTIVATIONS)
-        check_choice("loss", self.loss, LOSSES)
 
     @property
     def group(self) -> Group:
@@ -172,9 +152,8 @@ class Network:
     """All networks of one architecture: their starts, their values and losses, their projections."""
 
     def __init__(self, architecture: Architecture) -> None:
-        self.architecture = check_instance("architecture", architecture, Architecture)
-        spaces = architecture.spaces
-        self.layers = [LayerSpace(a, b) for a, b in pairwise(spaces)]
+        self.architecture = architecture
+        self.layers = [LayerSpace(a, b) for a, b in pairwise(architecture.spaces)]
         self._activations = [a if callable(a) else ACTIVATIONS[a] for a in architecture.activations]
 
     @property
@@ -200,11 +179,7 @@ class Network:
         A Gaussian matrix with entries of variance s² has orbit means of variance s² / |orbit|, drawn here directly.
         Runs are numbered from ``first_run``; run r depends on ``seed`` and r only.
         """
-        check_int("runs", runs)
-        check_int("first_run", first_run, minimum=0)
-        if not check_instance("dtype", dtype, torch.dtype).is_floating_point:
-            raise ValueError(f"dtype must be a real floating-point type, got {dtype}")
-        stream = 1_000_003 * check_int("seed", seed, minimum=0, maximum=2**40) + first_run
+        stream = 1_000_003 * seed + first_run
         generators = [torch.Generator().manual_seed(stream + run) for run in range(runs)]
         start = []
         for layer, scale in zip(self.layers, self.architecture.scales, strict=True):
@@ -237,30 +212,17 @@ class Network:
         parameters
             Dense layers, or reduced coordinates (told apart by their number of axes), one tensor per layer.
         x
-            Inputs, shape ``(runs or 1, samples, channels, dim V)``. Values are not looked at, only shapes and types.
+            Inputs, shape ``(runs or 1, samples, channels, dim V)``.
         """
-        self.check_parameters("parameters", parameters)
-        source = self.layers[0].source
-        wanted, runs = (source.channels, source.representation.dim), len(parameters[0])
-        if check_instance("x", x, Tensor).ndim != 4 or x.shape[2:] != wanted or len(x) not in (1, runs):
-            raise ValueError(f"x must have shape (1 or {runs}, samples, *{wanted}), got {tuple(x.shape)}")
-        if x.dtype != parameters[0].dtype:
-            raise TypeError(f"x must be of the parameters' dtype {parameters[0].dtype}, got {x.dtype}")
+        runs = {len(p) for p in parameters}
+        if len(runs) > 1 or len(x) not in (1, *runs):
+            raise ValueError(f"parameters and x must be of one number of runs, got {sorted(runs)} and {len(x)}")
         h = x - self.architecture.centre
         for i, (layer, p) in enumerate(zip(self.layers, parameters, strict=True)):
             h = self._activations[i](layer.apply(p if p.ndim == 5 else layer.embed(p), h))
             if self.architecture.normalized[i]:
                 h = layer_norm(h.transpose(-1, -2), (h.shape[-2],)).transpose(-1, -2)
         return h
-
-    def check_parameters(self, name: str, parameters: Sequence[Tensor]) -> None:
-        """Raise unless every layer has its tensor, dense or of reduced coordinates, all of one number of runs."""
-        shapes = [tuple(check_instance(name, p, Tensor).shape) for p in parameters]
-        runs = shapes[0][0] if shapes and shapes[0] else 0
-        dense = [layer.shape(runs) for layer in self.layers]
-        reduced = [(a[0], a[1], a[3], layer.rank) for a, layer in zip(dense, self.layers, strict=True)]
-        if len(shapes) != len(dense) or not runs or any(s not in p for s, *p in zip(shapes, dense, reduced)):
-            raise ValueError(f"{name} must hold layers of shapes {dense} or coordinates {reduced}, got {shapes}")
 
     def losses(self, parameters: Sequence[Tensor], x: Tensor, y: Tensor) -> Tensor:
         """Return the loss of every run and sample, shape ``(runs, samples)``.
@@ -284,7 +246,7 @@ class Network:
 
 def graph_network(nodes: int = 10, channels: int = 32, pooled: int = 64, hidden: int = 32) -> Network:
     """Return the network for permuted graphs: R^{n×n} → channels·R^{n×n} → pooled → hidden → 1 (ibid., D.1)."""
-    group = Symmetric(check_int("nodes", nodes, minimum=2))
+    group = Symmetric(nodes)
     pair, one = natural(group) * natural(group), trivial(group)
     spaces = tuple(Space(c, r) for c, r in ((1, pair), (channels, pair), (pooled, one), (hidden, one), (1, one)))
     scales = (1 / (nodes * channels**0.5), nodes / pooled**0.5, nodes / pooled, nodes / hidden)
@@ -297,7 +259,6 @@ IMAGE_GROUPS = ("rotations", "row shifts", "translations", "motions")
 
 def image_representation(group: str, size: int) -> Representation:
     """Return the action of one of ``IMAGE_GROUPS`` on size × size images."""
-    check_choice("group", group, IMAGE_GROUPS)
     if group == "row shifts":
         return row_shifts(size)
     groups = {"rotations": Cyclic(4), "translations": translations(size), "motions": motions(size)}
@@ -317,28 +278,8 @@ def classifier_network(group: str = "translations", size: int = 14, channels: in
 def mask_network(size: int = 14, channels: Sequence[int] = (32, 32, 16), masks: int = 2) -> Network:
     """Return the network that segments images equivariantly under quarter turns (ibid., D.3)."""
     V = image_representation("rotations", size)
-    check_instance("channels", channels, Sequence)
     spaces = tuple(Space(c, V) for c in (1, *channels, masks))
     scales = tuple(1 / (size * a.channels**0.5) for a in spaces[:-1])
     depth = len(spaces) - 1
     normalized = (False,) * (depth - 1) + (True,)
     return Network(Architecture(spaces, ("leaky",) * depth, normalized, scales, "masks"))
-
-
-def check_inputs(network: Network, inputs: Tensor, targets: Tensor) -> None:
-    """Raise unless inputs ``(samples, channels, dim V)`` and targets fit the network."""
-    check_instance("network", network, Network)
-    first, last = network.architecture.spaces[0], network.architecture.spaces[-1]
-    check_tensor("inputs", inputs, (first.channels, first.representation.dim), inexact=True, real=True)
-    if inputs.ndim != 3 or not len(inputs):
-        wanted = f"(samples, {first.channels}, {first.representation.dim}) with samples ≥ 1"
-        raise ValueError(f"inputs must have shape {wanted}, got {tuple(inputs.shape)}")
-    loss = network.architecture.loss
-    wanted = (len(inputs), last.channels, last.representation.dim) if loss == "masks" else (len(inputs),)
-    if (got := tuple(check_tensor("targets", targets).shape)) != wanted:
-        raise ValueError(f"targets must have shape {wanted} for the loss {loss!r}, got {got}")
-    if loss == "classes":
-        if targets.dtype != torch.int64 or bool(((targets < 0) | (targets >= last.channels)).any()):
-            raise ValueError(f"targets must be int64 classes from 0 to {last.channels - 1}, got {targets.dtype}")
-    elif bool(((targets < 0) | (targets > 1)).any()):
-        raise ValueError(f"targets must lie in [0, 1], got values from {targets.min()} to {targets.max()}")

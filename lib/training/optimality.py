@@ -24,7 +24,7 @@ import torch
 from scipy.optimize import nnls
 from torch import Tensor
 
-from lib.checks import check_callable, check_float, check_instance, check_int, check_signs, check_tensor, unit_of
+from lib.checks import check_signs, check_tensor, unit_of
 from lib.symmetry.fourier import GroupFourier, spectrum, weighted_norm
 from lib.symmetry.groups import FiniteGroup
 
@@ -49,11 +49,6 @@ class Basis:
     transform: Callable[[Tensor], Sequence[Tensor]]
     length: int
     order: int
-
-    def __post_init__(self) -> None:
-        check_callable("transform", self.transform)
-        check_int("length", self.length)
-        check_int("order", self.order)
 
 
 def coordinates(length: int) -> Basis:
@@ -89,11 +84,6 @@ class Norm:
     p: float
     weight: float = 1.0
 
-    def __post_init__(self) -> None:
-        check_instance("basis", self.basis, Basis)
-        check_float("p", self.p, minimum=1e-6)
-        check_float("weight", self.weight)
-
     def __call__(self, v: Tensor) -> Tensor:
         """Return the norm, shapes ``(..., length) -> (...)``."""
         values, d = spectrum(self._blocks(v))
@@ -103,14 +93,7 @@ class Norm:
         """Return sup ⟨v, β⟩ over ‖β‖ ≤ 1, shapes ``(..., length) -> (...)``; for p ≥ 1.
 
         With 1/p + 1/q = 1 it is (1/N) (Σ_ρ d_ρ Σ_i (d_ρ^{(1−a)/p} σ_i)^q)^{1/q}, a maximum when p = 1.
-
-        Raises
-        ------
-        ValueError
-            p < 1: the quasi-norm is not convex and has no duality.
         """
-        if self.p < 1:
-            raise ValueError(f"the dual norm needs p at least 1, got {self.p}")
         values, d = spectrum(self._blocks(v))
         values = d ** ((1 - self.weight) / self.p) * values
         if self.p == 1:
@@ -166,11 +149,6 @@ def form_p(norm: Norm, beta: Tensor, features: Tensor, labels: Tensor, multiplie
         Points x_i, shape ``(n, d)``, and labels y_i = ±1, shape ``(n,)``.
     multipliers
         α ≥ 0, not all zero, shape ``(n,)``; the scale does not matter.
-
-    Raises
-    ------
-    TypeError, ValueError
-        An argument of another shape or kind, labels other than ±1, a negative multiplier, or none that is positive.
     """
     points, beta = _points(norm, beta, features, labels)
     return _sine(norm.image(_multipliers(multipliers, points) @ points, beta), norm.target(beta))
@@ -197,7 +175,7 @@ def form_a(norm: Norm, beta: Tensor, features: Tensor, labels: Tensor, tolerance
     margins = points @ beta
     if not margins.min() > 0:
         raise ValueError(f"beta must separate the points, its smallest margin is {float(margins.min()):.3g}")
-    support = margins <= (1 + check_float("tolerance", tolerance, minimum=0.0)) * margins.min()
+    support = margins <= (1 + tolerance) * margins.min()
     target = norm.target(beta / beta.norm())
     columns = norm.image(points[support], beta / beta.norm())
     reduced = torch.linalg.qr(torch.cat([columns, target[None]]).mT).R  # the same distances in few dimensions
@@ -239,13 +217,11 @@ def separation(norm: Norm, other: Norm, beta: Tensor) -> float:
 
 def _points(norm: Norm, beta: Tensor, features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Check the arguments and return the points y_i x_i and β, both of size one: what is asked of them has no scale."""
-    length = check_instance("norm", norm, Norm).basis.length
+    length = norm.basis.length
     if check_tensor("beta", beta, (length,), inexact=True, real=True).ndim != 1 or not bool(beta.any()):
         raise ValueError(f"beta must be a nonzero vector of length {length}, got shape {tuple(beta.shape)}")
     if check_tensor("features", features, (None, length), inexact=True, real=True).ndim != 2 or not len(features):
         raise ValueError(f"features must have shape (n, {length}) with n ≥ 1, got {tuple(features.shape)}")
-    if features.dtype != beta.dtype:
-        raise TypeError(f"features must be of the dtype {beta.dtype} of beta, got {features.dtype}")
     points = features * check_signs("labels", labels, len(features)).to(features)[:, None]
     return points / unit_of(points), beta / unit_of(beta)
 

@@ -14,11 +14,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lib.checks import check_choice, check_float, check_instance, check_int, check_probabilities, check_tensor
+from lib.checks import check_probabilities, check_tensor
 from lib.symmetry.groups import FiniteGroup, Group
 from lib.symmetry.haar import uniform, wide
 from lib.symmetry.representations import Representation
-from lib.training.networks import image_representation
 
 LISTING_LIMIT = 4096
 
@@ -44,7 +43,7 @@ class Law:
 
     def __post_init__(self) -> None:
         for elements, weights in self.factors:
-            check_instance("group", self.group, Group).check("elements", elements)
+            self.group.check("elements", elements)
             check_probabilities("weights", weights, len(elements))
 
     @property
@@ -54,13 +53,7 @@ class Law:
         return math.prod(sizes) if sizes else None
 
     def listed(self) -> tuple[Tensor, Tensor]:
-        """Return all products and their probabilities.
-
-        Raises
-        ------
-        ValueError
-            The group is too large to list.
-        """
+        """Return all products and their probabilities; ValueError where the group is too large to list."""
         if not self.factors:
             raise ValueError(f"{self.name} on {self.group} cannot be listed; use a number of passes")
         elements, weights = self.factors[0]
@@ -71,8 +64,6 @@ class Law:
 
     def sample(self, count: int, generator: torch.Generator) -> Tensor:
         """Return independent elements, shape ``(count, *element_shape)``."""
-        check_int("count", count)
-        check_instance("generator", generator, torch.Generator)
         if not self.factors:
             return self.group.sample(count, generator)
         g = None
@@ -86,7 +77,6 @@ class Law:
         """Return ∫ ρ(g) x dν(g) for x of shape ``(..., *representation.shape)``, factor by factor."""
         if not self.factors:
             raise ValueError(f"{self.name} on {self.group} cannot be listed")
-        check_instance("representation", representation, Representation)
         check_tensor("x", x, representation.shape, inexact=True)
         for elements, weights in reversed(self.factors):
             total = torch.zeros_like(x, dtype=wide(x))
@@ -98,20 +88,16 @@ class Law:
 
 def haar(group: FiniteGroup) -> Law:
     """Return the Haar measure: all elements equally likely."""
-    if check_instance("group", group, FiniteGroup).order > LISTING_LIMIT:
+    if group.order > LISTING_LIMIT:
         return Law("Haar", group, ())
     return Law("Haar", group, ((group.elements(), uniform(group.order)),))
 
 
 def mixture(group: FiniteGroup, share: float) -> Law:
     """Return (1 − share) · Haar + share · identity, for which Π_ν − Π = share · (1 − Π) whatever the group."""
-    check_float("share", share, 0.0, 1.0)
     elements, weights = haar(group).listed()
     neutral = (group.index(elements) == group.index(group.identity())).to(weights)
     return Law("mixture", group, ((elements, (1 - share) * weights + share * neutral),))
-
-
-PUBLISHED = ("rotations", "flattened rotations", "row shifts", "translations", "motions")
 
 
 def published(sampler: str, group: FiniteGroup, side: int) -> Law:
@@ -120,7 +106,7 @@ def published(sampler: str, group: FiniteGroup, side: int) -> Law:
     Parameters
     ----------
     sampler
-        One of ``PUBLISHED``.
+        ``"rotations"``, ``"flattened rotations"``, ``"row shifts"``, ``"translations"`` or ``"motions"``.
     group
         The group that acts on the images: C4, or shifts, or shifts and turns, as from ``image_representation``.
     side
@@ -132,9 +118,7 @@ def published(sampler: str, group: FiniteGroup, side: int) -> Law:
     >>> published("rotations", Cyclic(4), 8).listed()[1].tolist()
     [0.4, 0.4, 0.2, 0.0]
     """
-    kind = check_choice("sampler", sampler, PUBLISHED).removeprefix("flattened ")
-    if group != (wanted := image_representation(kind, check_int("side", side)).group):
-        raise ValueError(f"group must be {wanted} for {kind} of {side} × {side} images, got {group}")
+    kind = sampler.removeprefix("flattened ")
     here = {"dtype": torch.float64, "device": "cpu"}
     turns = torch.tensor([0.4, 0.0, 0.6, 0.0] if sampler != kind else [0.4, 0.4, 0.2, 0.0], **here)
     shifts = torch.full((side,), 1.0 / (side + 1), **here)

@@ -14,12 +14,12 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from lib.checks import check_instance, check_int, check_tensor
+from lib.checks import check_tensor
 from lib.symmetry.actions import trivial
 from lib.symmetry.derived import Hom
 from lib.symmetry.haar import NullSpace, projection
 from lib.symmetry.representations import Representation
-from lib.training.linear_networks import Dense, Layer, LinearNetwork
+from lib.training.linear_networks import Dense, LinearNetwork
 
 
 def unitarity_defect(representation: Representation) -> float:
@@ -28,7 +28,7 @@ def unitarity_defect(representation: Representation) -> float:
     For a compact Lie group the generators are those of the component group and the exponentials of a basis of the Lie
     algebra.
     """
-    group = check_instance("representation", representation, Representation).group
+    group = representation.group
     elements = group.generators()
     if not group.is_finite:
         elements = torch.cat([elements, group.exp(group.lie_algebra())])
@@ -36,23 +36,12 @@ def unitarity_defect(representation: Representation) -> float:
     return float((a @ a.mH - torch.eye(representation.dim, dtype=a.dtype, device="cpu")).abs().max())
 
 
-def require_unitary(name: str, representation: Representation) -> Representation:
-    """Return the representation if it is unitary.
-
-    Raises
-    ------
-    TypeError
-        It is no representation.
-    ValueError
-        It is not unitary; the message says by how much.
-    """
-    defect = unitarity_defect(check_instance(name, representation, Representation))
-    if defect > 1e-8:
+def _require_unitary(name: str, representation: Representation) -> None:
+    if (defect := unitarity_defect(representation)) > 1e-8:
         raise ValueError(f"{name} must be unitary here, {representation.name} has max |ρ(g)ρ(g)* − 1| = {defect:.1e}")
-    return representation
 
 
-class SteerableLayer(Layer):
+class SteerableLayer:
     """An equivariant linear map V → W, stored as coefficients in a basis of Hom_G(V, W).
 
     Parameters
@@ -62,26 +51,15 @@ class SteerableLayer(Layer):
     basis
         Equivariant maps Ψ_j, shape ``(size, dim W, dim V)``; by default an orthonormal basis of all of Hom_G(V, W).
 
-    Attributes
-    ----------
-    basis : Tensor
-        The maps Ψ_j.
-
     Raises
     ------
-    TypeError
-        Source or target are no representations.
     ValueError
-        They are complex, belong to different groups, have no equivariant map but zero, or the target is not unitary;
-        the basis is empty, complex, linearly dependent or of another shape, or a map in it is not equivariant (to
-        1e-8, relative).
+        They have no equivariant map but zero, or the target is not unitary; the basis is linearly dependent, or a map
+        in it is not equivariant (to 1e-8, relative).
     """
 
     def __init__(self, source: Representation, target: Representation, basis: Tensor | None = None) -> None:
-        for name, space in (("source", source), ("target", target)):
-            if check_instance(name, space, Representation).is_complex:
-                raise ValueError(f"{name} must be a real representation, got {space}")
-        require_unitary("target", target)
+        _require_unitary("target", target)
         maps = Hom(source, target)
         if basis is None:
             flat = (projection(maps) if maps.is_unitary else NullSpace(maps)).basis()
@@ -117,19 +95,10 @@ def steerable_network(spaces: Sequence[Representation], outputs: int = 2) -> Lin
         margins and augmentation agree. To study other inputs, build a network from :class:`SteerableLayer`.
     outputs
         Number of invariant features before the last layer.
-
-    Raises
-    ------
-    TypeError, ValueError
-        A space is no real representation, is not unitary (the message says by how much), or the groups differ.
     """
-    if isinstance(spaces, Representation) or not isinstance(spaces, Sequence):
-        raise TypeError(f"spaces must be a list of representations, got {spaces!r} of type {type(spaces).__name__}")
-    if not len(spaces):
-        raise ValueError("spaces must hold at least the input space, got none")
     for number, space in enumerate(spaces):
-        require_unitary(f"spaces[{number}]", space)
-    chain = [*spaces, trivial(spaces[0].group, check_int("outputs", outputs))]
+        _require_unitary(f"spaces[{number}]", space)
+    chain = [*spaces, trivial(spaces[0].group, outputs)]
     layers = [SteerableLayer(source, target) for source, target in pairwise(chain)]
     return LinearNetwork(f"steerable over {spaces[0].group}", spaces[0].dim, layers)
 
@@ -151,19 +120,9 @@ class Reduction:
         The fully connected network with the layers C_k, on points B_0x.
     frames : list of Tensor
         B_0, …, B_{L−1}; B_k has the shape ``(m_k, dim V_k)``.
-
-    Raises
-    ------
-    TypeError, ValueError
-        A hidden layer is not steerable, or there is none.
     """
 
     def __init__(self, network: LinearNetwork) -> None:
-        if not check_instance("network", network, LinearNetwork).hidden:
-            raise ValueError("network must have a hidden layer, got none")
-        for layer in network.hidden:
-            if not isinstance(layer, SteerableLayer):
-                raise TypeError(f"network must consist of steerable layers, got a {type(layer).__name__}")
         self._large = network
         first = NullSpace(network.hidden[0].source.dual()).basis()
         self.frames = [first, *(projection(layer.target).basis() for layer in network.hidden)]
@@ -182,7 +141,7 @@ class Reduction:
 
     def _blocks(self, w: Tensor) -> list[tuple[Tensor, Tensor]]:
         """Return (W_k, C_k) for every layer, the last vector as a matrix with one row."""
-        *parts, last = check_tensor("w", w, (self._large.size,), inexact=True).split(self._large.sizes, dim=-1)
+        *parts, last = w.split(self._large.sizes, dim=-1)
         maps, frames = [layer.matrix(part) for layer, part in zip(self._large.hidden, parts)], self._frames(w)
         blocks = [(W, Q @ W @ P.mT) for W, (P, Q) in zip(maps, pairwise(frames))]
         return [*blocks, (last[..., None, :], (last @ frames[-1].mT)[..., None, :])]
@@ -192,10 +151,7 @@ class Reduction:
 
 
 def _check_equivariant(maps: Hom, basis: Tensor) -> None:
-    if check_tensor("basis", basis, maps.shape, inexact=True).is_complex():
-        raise ValueError(f"basis must be real, got {basis.dtype}")
-    if basis.ndim != 3:
-        raise ValueError(f"basis must have shape (size, {maps.shape[0]}, {maps.shape[1]}), got {tuple(basis.shape)}")
+    check_tensor("basis", basis, maps.shape, inexact=True, real=True)
     if not len(basis) or int(torch.linalg.matrix_rank(basis.flatten(1))) < len(basis):
         raise ValueError(f"basis must consist of linearly independent maps, at least one, got {len(basis)} others")
     group = maps.group

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from lib.checks import check_float, check_int, check_tensor, seeded
+from lib.checks import check_tensor, seeded
 
 
 def block_graphs(
@@ -34,10 +34,8 @@ def block_graphs(
     tuple of Tensor
         Adjacency matrices, shape ``(count, 1, n²)``, float64; labels 0 or 1, shape ``(count,)``, int64.
     """
-    check_int("count", count)
-    if check_int("nodes", nodes, minimum=2) % 2:
+    if nodes % 2:
         raise ValueError(f"nodes must be even for two equal blocks, got {nodes}")
-    within, across = check_float("within", within, 0.0, 1.0), check_float("across", across, 0.0, 1.0)
     generator = seeded(seed)
     block = torch.rand(count, nodes, generator=generator, device="cpu").argsort(-1) < nodes // 2
     same = block[:, :, None] == block[:, None, :]
@@ -75,7 +73,7 @@ def polygon_coverage(corners: Tensor, size: int, oversampling: int = 8) -> Tenso
         Shape ``(..., size, size)``.
     """
     check_tensor("corners", corners, (None, 2), inexact=True, real=True)
-    fine = check_int("size", size) * check_int("oversampling", oversampling)
+    fine = size * oversampling
     line = (torch.arange(fine, dtype=corners.dtype, device=corners.device) + 0.5) * (2 / fine) - 1
     x, y = line[None, :], -line[:, None]
     inside = torch.ones(*corners.shape[:-2], fine, fine, dtype=torch.bool, device=corners.device)
@@ -107,8 +105,6 @@ def simple_shapes(count: int, size: int = 14, seed: int = 0) -> tuple[Tensor, Te
     tuple of Tensor
         Images ``(count, 1, size²)`` with values in [0, 1]; masks ``(count, 2, size²)``, triangle first. Both float64.
     """
-    check_int("count", count)
-    check_int("size", size, minimum=2)
     generator = seeded(seed)
     draw = torch.rand(count, 4, generator=generator, dtype=torch.float64, device="cpu")
     pentagon, radius, centre = draw[:, 0] < 0.5, 0.7 + 0.1 * draw[:, 1], draw[:, 2:] - 0.5

@@ -64,8 +64,13 @@ class Unit:
     ) -> None:
         self.function, self.name = check_callable("function", function), name
         self.inputs, self.outputs, self.parameters = inputs, outputs, parameters
-        for place in ("inputs", "outputs", "parameters"):
-            check_action(place, getattr(self, place), inputs)
+        for place, value in (("inputs", inputs), ("outputs", outputs), ("parameters", parameters)):
+            if not isinstance(check_instance(place, value, Representation).group, FiniteGroup) or value.is_complex:
+                raise TypeError(f"{place} must be a real representation of a finite group, got {value}")
+            if value.group != inputs.group:
+                raise ValueError(f"{place} must be a representation of {inputs.group} like the inputs, got {value}")
+            if not value.is_unitary:
+                raise ValueError(f"{place} must be an orthogonal representation, {value.name} is not")
         self.group = inputs.group
         elements = self.group.elements()
         self.on_inputs, self.on_outputs, self.on_parameters = (
@@ -81,8 +86,6 @@ class Unit:
 
     def __call__(self, x: Tensor, z: Tensor) -> Tensor:
         """Return σ_*(x, z), shape ``(..., dim Y)``; batch axes broadcast."""
-        check_tensor("x", x, (self.inputs.dim,), inexact=True)
-        check_tensor("z", z, (self.parameters.dim,), inexact=True)
         return self.function(x, z)
 
     def network(self, x: Tensor, particles: Tensor) -> Tensor:
@@ -100,10 +103,8 @@ class Unit:
         Tensor
             Outputs, shape ``(..., B, dim Y)``.
         """
-        self.check_particles("particles", particles)
-        if check_tensor("x", x, (self.inputs.dim,), inexact=True).ndim != 2:
-            raise ValueError(f"x must have shape (B, {self.inputs.dim}), got {tuple(x.shape)}")
-        check_dtypes(particles, x=x)
+        if not check_tensor("particles", particles, (self.parameters.dim,), inexact=True, real=True).numel():
+            raise ValueError(f"particles must not be empty, got shape {tuple(particles.shape)}")
         z = particles.reshape(1, -1, *particles.shape[-2:])
         return self.linearise(x[None], z)[0].reshape(*particles.shape[:-2], len(x), self.outputs.dim)
 
@@ -135,12 +136,6 @@ class Unit:
         for name in ("fixed", "on_inputs", "on_outputs", "on_parameters"):
             setattr(moved, name, getattr(self, name).to(like))
         return moved
-
-    def check_particles(self, name: str, particles: Tensor) -> Tensor:
-        """Return particles if real, of shape ``(..., N, dim Z)`` with N ≥ 1; raise TypeError or ValueError else."""
-        if check_tensor(name, particles, (None, self.parameters.dim), inexact=True, real=True).shape[-2] < 1:
-            raise ValueError(f"{name} must hold N ≥ 1 particles, got shape {tuple(particles.shape)}")
-        return particles
 
     def _check_equivariance(self) -> None:
         generator = torch.Generator().manual_seed(0)
@@ -235,20 +230,3 @@ class Layer(Unit):
             return torch.bmm(x.mT, g.reshape(h.shape).mT).mT.reshape(z.shape)  # rows of g stay whole: faster
 
         return mean, pull
-
-
-def check_action(place: str, value: Representation, first: Representation) -> None:
-    """Raise unless a value is a real orthogonal representation of the first one's finite group."""
-    if not isinstance(check_instance(place, value, Representation).group, FiniteGroup) or value.is_complex:
-        raise TypeError(f"{place} must be a real representation of a finite group, got {value}")
-    if value.group != first.group:
-        raise ValueError(f"{place} must be a representation of {first.group} like the inputs, got one of {value.group}")
-    if not value.is_unitary:
-        raise ValueError(f"{place} must be an orthogonal representation, {value.name} is not")
-
-
-def check_dtypes(particles: Tensor, **others: Tensor) -> None:
-    """Raise TypeError unless all tensors have the dtype of the particles."""
-    for name, value in others.items():
-        if value.dtype != particles.dtype:
-            raise TypeError(f"{name} must have the dtype of the particles, {particles.dtype}, got {value.dtype}")

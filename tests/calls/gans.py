@@ -83,8 +83,8 @@ def plane_networks(*tensors):
     split = len(GENERATOR.parameters)
     g, d = GENERATOR.with_parameters(weights[:split]), JUDGE.with_parameters(weights[split:])
     points = g(noise)
-    both = layers.Stack([d, d])(torch.cat([points, points]))
-    averaged = plane_players.Averaged(d, PLANE)(points)
+    both = layers.side_by_side([d, d], torch.cat([points, points]))
+    averaged = plane_players.averaged(d, PLANE)(points)
     return points, both, averaged, TIE.expand(free[0])
 
 

@@ -133,14 +133,12 @@ TASKS = (
 STARTS = [network.start(2, dtype=torch.float64) for network, _, _ in TASKS]
 
 
-@call(*(t for _, x, y in TASKS for t in (x, y)), *(w for start in STARTS for w in start))
+@call(*(t for _, x, y in TASKS for t in (x, y)), *(w for start in STARTS for w in start), kept=(1, 3, 5), powers=5)
 def projected_networks(*tensors):
     out, weights = [], list(tensors[6:])
     for k, (network, _, _) in enumerate(TASKS):
         x, y = tensors[2 * k : 2 * k + 2]
         start = [weights.pop(0) for _ in network.layers]
-        networks.check_inputs(network, x, y)
-        network.check_parameters("start", start)
         dense = network.embed(start)
         out += [network(start, x[None]), network(dense, x[None]), network.losses(dense, x[None], y[None])]
         moved = [w + 0.1 for w in dense]
@@ -238,7 +236,7 @@ MEMBERS = ensembles.draw_members(NETWORK, 4, dtype=torch.float64)
 def ensemble(*tensors):
     members, images = tensors[:-1], tensors[-1]
     table = torch.stack([images.rot90(k, (-2, -1)) for k in range(4)])
-    out = [NETWORK.outputs(members, images[None]), NETWORK.check_members(members)]
+    out = NETWORK.outputs(members, images[None])
     return out, table, ensemble_metrics.orbit_logits(NETWORK, members, table, 3)
 
 
@@ -269,7 +267,7 @@ def particles(z, w, x, y, v, weights):
     out = []
     for unit, points, targets in ((UNITS["layer"], z, y), (UNITS["plain"], w, v)):
         moved = unit.to(points)
-        out += [moved.network(x, points), moved(x[:1], points[0, :1]), moved.check_particles("z", points)]
+        out += [moved.network(x, points), moved(x[:1], points[0, :1])]
         for scheme in mean_field.SCHEMES:
             out.append(mean_field.intrinsic_derivative(unit, scheme, points, x, targets, weights))
             out.append(mean_field.risk(unit, scheme, points, x, targets))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants import Mutant
 
-NOT_AVERAGED = {"lib.gans.plane_games.Averaged": lambda _: lambda players, action: players}
+NOT_AVERAGED = {"lib.gans.plane_games.averaged": lambda _: lambda players, action: players}
 NO_COIN = {'SMART = "plain/plain", "equivariant/invariant"': 'SMART = "plain/plain", "plain/invariant"'}
 
 MUTANTS = [

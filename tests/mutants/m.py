@@ -13,11 +13,11 @@ _SMALL = {"seeds": 8, "largest": 20}
 
 
 def _orbit_by_orbit(kicks: Callable[..., Any]) -> Callable[..., Any]:
-    def wrong(run: Any, *args: Any) -> tuple[Tensor, ...]:
-        found = kicks(run, *args)
-        if run.noise != "images":
+    def wrong(unit: Any, descent: Any, noise: str, *args: Any) -> tuple[Tensor, ...]:
+        found = kicks(unit, descent, noise, *args)
+        if noise != "images":
             return found
-        order = run.unit.group.order
+        order = unit.group.order
         return tuple(xi.unflatten(2, (order, -1)).transpose(2, 3).flatten(2, 3) for xi in found)
 
     return wrong
@@ -62,7 +62,7 @@ MUTANTS: list[Mutant] = [
         "M5",
         "noise laid out orbit by orbit, particles element by element",
         ("exact_distance",),
-        lib={"lib.training.mean_field_descent._Run._kicks": _orbit_by_orbit},
+        lib={"lib.training.mean_field_descent._kicks": _orbit_by_orbit},
         parameters=_SMALL,
         slow=True,
     ),
