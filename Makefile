@@ -55,7 +55,7 @@ editions: $(STAMP)  ## make a PDF and a zip of the built book in editions/, some
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	@for room in symmetry transport training images gans sweep page; do \
+	@for room in symmetry transport images augmentation ensembles implicit_bias gans mean_field sweep page; do \
 	  [ ! -d lib/$$room ] || echo "lib/$$room: $$(cat lib/$$room/*.py | wc -l) lines"; done
 	@echo "lib: $$(find lib -name '*.py' -exec cat {} + | wc -l) lines"
 

@@ -1,4 +1,4 @@
-"""Timings of the trainer of lib/training/augmented_descent.py, both sides of every comparison in one run.
+"""Timings of the trainer of lib/augmentation/augmented_descent.py, both sides of every comparison in one run.
 
 ``python benchmarks/bench_dynamics.py`` prints a table; ``--json PATH`` also writes the numbers, ``--quick`` takes
 fewer runs and images. Times are processor time. The other side is written out here: one network at a time, mini-
@@ -26,10 +26,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from rows import Row, report
 
-from lib.training.augmented_descent import EQUIVARIANT, NOMINAL, Task, augmented, train
-from lib.training.networks import graph_network, mask_network
-from lib.training.sampling_laws import haar
-from lib.training.synthetic import block_graphs, simple_shapes
+from lib.augmentation.augmented_descent import EQUIVARIANT, NOMINAL, Task, augmented, train
+from lib.augmentation.networks import graph_network, mask_network
+from lib.augmentation.sampling_laws import haar
+from lib.augmentation.synthetic import block_graphs, simple_shapes
 
 
 def seconds(work: Callable[[], object]) -> float:

@@ -1,4 +1,4 @@
-"""Timings of the trainer of lib/training/ensembles.py against a loop over networks, both sides in one run.
+"""Timings of the trainer of lib/ensembles/training.py against a loop over networks, both sides in one run.
 
 ``python benchmarks/bench_ensembles.py`` prints a table; ``--json PATH`` also writes the numbers, ``--quick`` takes
 fewer images and members. Times are processor time. The other side is written out here: one network after another,
@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from rows import Row, report
 
-from lib.training.ensembles import Network, draw_members, loss_gradient, train_ensemble
+from lib.ensembles.training import Network, draw_members, loss_gradient, train_ensemble
 
 BAR = 6.0
 

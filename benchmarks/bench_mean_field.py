@@ -15,11 +15,11 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.rows import Row, report
+from lib.mean_field.descent import Descent, TeacherData, train
+from lib.mean_field.particles import SCHEMES, project
+from lib.mean_field.units import Layer
 from lib.symmetry.actions import natural
 from lib.symmetry.groups import Symmetric
-from lib.training.mean_field import SCHEMES, project
-from lib.training.mean_field_descent import Descent, TeacherData, train
-from lib.training.units import Layer
 
 SEEDS = 10
 NETWORKS = 6  # three teachers, two laws of the start

@@ -1,12 +1,16 @@
 """Symmetry, Measured: the package that every chapter of the book imports.
 
-Its rooms, from the floor up; a module imports from its own room and from those below it, never from above:
+Its rooms: a core of three, each standing on those before it; one for each topic, which stands on the core and on no
+other topic; and two that know no mathematics.
 
 ``symmetry``   groups, Lie groups, representations, actions, Haar projections, irreps, Fourier
 ``transport``  optimal transport under a group, divergences, kernels, two-sample tests
-``training``   networks, descent and flow, margins, ensembles, particles
 ``images``     sets of images, the small classifier, scores
+``augmentation``   risks over a group, descent with turned data
+``ensembles``  many networks at once
+``implicit_bias``   linear networks, their flow, margins
 ``gans``       objectives, players, games
+``mean_field`` wide networks as particles
 ``sweep``      papermill over grids, on Dask
 ``page``       what a page shows: evidence, figures, tables, movies, records; it knows no mathematics
 """

@@ -41,6 +41,15 @@ def seeded(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(check_int("seed", seed, minimum=0))
 
 
+def generator_of(*numbers: int) -> torch.Generator:
+    """Return a generator that depends on these nonnegative integers only.
+
+    It differs for two lists of one length of integers below 2³²; zeros at the end do not count, as in NumPy's seeds.
+    """
+    state = np.random.SeedSequence(numbers).generate_state(1, np.uint64)
+    return torch.Generator().manual_seed(int(state[0]) >> 1)
+
+
 def check_float(name: str, value: Any, minimum: float = -math.inf, maximum: float = math.inf) -> float:
     """Return ``value`` as ``float`` if it is a finite real number in ``[minimum, maximum]``.
 

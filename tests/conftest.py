@@ -20,9 +20,9 @@ MATHEMATICS = [
     "lib.symmetry.haar",
     "lib.symmetry.irreps",
     "lib.symmetry.lie",
-    "lib.training.margins",
+    "lib.implicit_bias.margins",
     "lib.symmetry.representations",
-    "lib.training.steerable",
+    "lib.implicit_bias.steerable",
     "lib.symmetry.symmetrization",
 ]
 

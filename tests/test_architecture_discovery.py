@@ -8,12 +8,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from lib.mean_field.discovery import ERF, Growth, grow, network, population_pull, pull, train_inside
 from lib.symmetry.actions import natural, pixels, planar, regular
 from lib.symmetry.derived import Hom
 from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
 from lib.symmetry.haar import projection
 from lib.symmetry.own_groups import named
-from lib.training.discovery import ERF, Growth, grow, network, population_pull, pull, train_inside
 from tests.chapters import load
 
 ACTIONS = {

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 import torch
 
+from lib.augmentation import risks
+from lib.augmentation.augmented_descent import NOMINAL, Task, augmented, forecast, train
+from lib.augmentation.networks import IMAGE_GROUPS, classifier_network, image_representation, uneven
+from lib.augmentation.sampling_laws import haar, mixture, published
 from lib.symmetry.actions import motions, natural, pixels, translations
 from lib.symmetry.derived import Hom
 from lib.symmetry.groups import Cyclic, Symmetric
 from lib.symmetry.haar import OrbitMean
 from lib.symmetry.own_groups import named
-from lib.training import risks
-from lib.training.augmented_descent import NOMINAL, Task, augmented, forecast, train
-from lib.training.networks import IMAGE_GROUPS, classifier_network, image_representation, uneven
-from lib.training.sampling_laws import haar, mixture, published
 from tests.chapters import load
 
 CHAPTER = "augmentation_vs_equivariance"

@@ -6,9 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lib.symmetry.groups import Cyclic
-from lib.symmetry.haar import HaarSum
-from lib.training.augmented_descent import (
+from lib.augmentation.augmented_descent import (
     EQUIVARIANT,
     NOMINAL,
     Task,
@@ -18,13 +16,15 @@ from lib.training.augmented_descent import (
     train,
     views,
 )
-from lib.training.networks import (
+from lib.augmentation.networks import (
     IMAGE_GROUPS,
     classifier_network,
     graph_network,
     mask_network,
 )
-from lib.training.sampling_laws import Law, haar
+from lib.augmentation.sampling_laws import Law, haar
+from lib.symmetry.groups import Cyclic
+from lib.symmetry.haar import HaarSum
 
 
 @pytest.fixture(autouse=True)

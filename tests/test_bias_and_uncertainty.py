@@ -11,15 +11,15 @@ import torch
 from sympy import Matrix
 from torch import Tensor
 
+from lib.implicit_bias.linear_networks import circular_convolution, fully_connected, group_convolution
+from lib.implicit_bias.log_loss_descent import log_exponential_loss
+from lib.implicit_bias.margins import max_margin
 from lib.page.results import stored
 from lib.symmetry.actions import motions, pixels, translations
 from lib.symmetry.fourier import GroupFourier, effective_rank, fourier_rank, schatten_norm
 from lib.symmetry.group_convolution import GroupConvolution
 from lib.symmetry.groups import Cyclic, Dihedral, DirectProduct, FiniteGroup
 from lib.symmetry.own_groups import named
-from lib.training.linear_networks import circular_convolution, fully_connected, group_convolution
-from lib.training.log_loss_descent import log_exponential_loss
-from lib.training.margins import max_margin
 from tests.chapters import load
 
 NAMES = ["S3", "Q8", "C12", "D6", "A4", "C7:C3"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from lib.augmentation.synthetic import block_graphs, simple_shapes
 from lib.checks import seeded
 from lib.device import VARIABLE, default_device, describe_device, usable_device
 from lib.symmetry import lie
@@ -12,7 +13,6 @@ from lib.symmetry.actions import vectors
 from lib.symmetry.fourier import GroupFourier
 from lib.symmetry.generated import frobenius, quaternions_on_plane
 from lib.symmetry.group_convolution import GroupConvolution
-from lib.training.synthetic import block_graphs, simple_shapes
 from lib.transport.ring import ring
 
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from tests.calls import CALLS, Call, leaves
 from tests.standin import PLACE, away, elsewhere, home
 
-ROOMS = ("symmetry", "transport", "training", "images", "gans")
+ROOMS = ("symmetry", "transport", "images", "augmentation", "ensembles", "implicit_bias", "gans", "mean_field")
 SHARE = 0.1  # of the functions or calls that may be excepted
 EXCEPTIONS: dict[str, str] = {}  # names of functions that are not called, with the reason
 every = pytest.mark.parametrize("entry", CALLS, ids=lambda entry: entry.name)

@@ -11,12 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lib.symmetry.actions import natural, pixels, planar, regular, trivial
-from lib.symmetry.derived import Hom
-from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
-from lib.symmetry.haar import projection
-from lib.symmetry.representations import Representation
-from lib.training.discovery import (
+from lib.mean_field.discovery import (
     ERF,
     LOGISTIC,
     Growth,
@@ -28,8 +23,13 @@ from lib.training.discovery import (
     pull,
     train_inside,
 )
-from lib.training.mean_field import intrinsic_derivative
-from lib.training.units import Layer
+from lib.mean_field.particles import intrinsic_derivative
+from lib.mean_field.units import Layer
+from lib.symmetry.actions import natural, pixels, planar, regular, trivial
+from lib.symmetry.derived import Hom
+from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
+from lib.symmetry.haar import projection
+from lib.symmetry.representations import Representation
 
 ACTIONS = [natural(Symmetric(2)), natural(Symmetric(3)), pixels(Dihedral(4), 2), regular(Cyclic(4)), planar(Cyclic(4))]
 ZERO = torch.zeros(2, 0, 4, dtype=torch.float64)

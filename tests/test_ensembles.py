@@ -12,15 +12,15 @@ from scipy.special import rel_entr, softmax
 from torch import Tensor
 from torch.nn.functional import avg_pool2d, conv2d, cross_entropy, layer_norm, linear
 
-from lib.training import ensemble_metrics as metrics
-from lib.training.ensemble_metrics import orbit_logits
-from lib.training.ensembles import (
+from lib.checks import generator_of
+from lib.ensembles import metrics
+from lib.ensembles.metrics import orbit_logits
+from lib.ensembles.training import (
     SUPPORTS,
     Members,
     Network,
     draw_members,
     fuse_pooling,
-    generator_of,
     loss_gradient,
     train,
     train_ensemble,

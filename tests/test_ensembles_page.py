@@ -11,11 +11,11 @@ import torch
 from scipy.stats import t as student
 from torch import Tensor
 
+from lib.ensembles.metrics import agreement, divergence, squared_residual
+from lib.ensembles.training import Network, draw_members, generator_of, train, train_ensemble
 from lib.images.bundled import digits
 from lib.page.results import stored
 from lib.symmetry.own_groups import named
-from lib.training.ensemble_metrics import agreement, divergence, squared_residual
-from lib.training.ensembles import Network, draw_members, generator_of, train, train_ensemble
 from tests.chapters import load
 
 GROUPS = ["C2", "C4", "D2", "D4"]

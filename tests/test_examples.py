@@ -46,7 +46,13 @@ def test_what_many_pages_import_has_an_example() -> None:
         trees = [ast.parse(source) for source in sources if not source.startswith("%")]
         nodes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
         pages.update({(node.module or "", alias.name) for node in nodes for alias in node.names})
-    rooms = ("lib.device", "lib.symmetry", "lib.transport", "lib.training.linear_networks", "lib.training.margins")
+    rooms = (
+        "lib.device",
+        "lib.symmetry",
+        "lib.transport",
+        "lib.implicit_bias.linear_networks",
+        "lib.implicit_bias.margins",
+    )
     asked = {key for key, count in pages.items() if count >= 5 and key[0].startswith(rooms)}
     found = {(".".join(path.relative_to(ROOT).with_suffix("").parts), name) for path, name, *_ in EXAMPLES}
     assert len(asked) > 10

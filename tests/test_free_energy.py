@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lib.training.finite_volumes import flow, step
-from lib.training.free_energy import FreeEnergy
+from lib.mean_field.finite_volumes import flow, step
+from lib.mean_field.free_energy import FreeEnergy
 
 seeds = st.integers(0, 2**31)
 

@@ -12,13 +12,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from lib.checks import generator_of
 from lib.gans.game import descend, follow
 from lib.gans.image_players import JUDGES, KINDS, Discriminator, Generator, players
 from lib.gans.objectives import objective
 from lib.gans.planar_convolution import GROUPS, act_on_images, move_images
 from lib.images.sets import image_set
 from lib.page.notebooks import BOOK
-from lib.training.ensembles import generator_of
 
 HOW = {"rate": 1e-3, "ema": 0.9, "batch": 4, "seed": 0, "augmentation": "p4"}
 RULE = objective("relativistic")

@@ -10,10 +10,10 @@ import torch
 from scipy.integrate import solve_ivp
 from torch import Tensor
 
+from lib.implicit_bias.gradient_flow import Integration, Trained, _Field, train
+from lib.implicit_bias.linear_networks import LinearNetwork, diagonal, fully_connected, group_convolution
+from lib.implicit_bias.margins import NotSeparable, max_margin, one_minus_cosine
 from lib.symmetry.groups import Cyclic, Symmetric
-from lib.training.gradient_flow import Integration, Trained, _Field, train
-from lib.training.linear_networks import LinearNetwork, diagonal, fully_connected, group_convolution
-from lib.training.margins import NotSeparable, max_margin, one_minus_cosine
 
 ACCURATE = Integration(cap=100.0, efolds=0.0, accuracy=1e-9)
 
@@ -182,7 +182,7 @@ def test_points_without_solution_are_found_with_a_proof() -> None:
 
 
 def test_an_integrator_that_stalls_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lib.training.gradient_flow._EVALUATIONS", 300)
+    monkeypatch.setattr("lib.implicit_bias.gradient_flow._EVALUATIONS", 300)
     (x, y), network = data(5, 10), group_convolution(Cyclic(10), 2)
     with pytest.raises(ArithmeticError, match="choose a smaller cap"):
         train(network, x, y, start(network))
@@ -201,7 +201,7 @@ def test_what_lsoda_cannot_begin_an_implicit_method_goes_on_with(monkeypatch: py
 
     (x, y), network = data(5, 10), group_convolution(Cyclic(10), 2)
     usual = train(network, x, y, start(network))
-    monkeypatch.setattr("lib.training.gradient_flow.solve_ivp", at_a_loss)
+    monkeypatch.setattr("lib.implicit_bias.gradient_flow.solve_ivp", at_a_loss)
     end = train(network, x, y, start(network))
     assert methods[:3] == ["LSODA", "LSODA", "BDF"]
     assert end.converged

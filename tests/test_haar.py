@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from lib.augmentation.sampling_laws import haar
 from lib.symmetry.actions import (
     motions,
     natural,
@@ -40,7 +41,6 @@ from lib.symmetry.haar import (
 from lib.symmetry.lie import Orthogonal, SpecialOrthogonal, Torus, Unitary
 from lib.symmetry.representations import Representation
 from lib.symmetry.symmetrization import symmetrize_function
-from lib.training.sampling_laws import haar
 from tests.catalogue import LEAVES, RECIPES, Recipe, build, elements, frobenius_21, phase, random_vectors, spinor
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from lib.augmentation.risks import Risks, SmallNetwork, hessian
 from lib.symmetry.actions import natural, pixels, regular, row_shifts, translations, trivial, vectors
 from lib.symmetry.derived import Hom
 from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
@@ -17,7 +18,6 @@ from lib.symmetry.haar import HaarSum, NullSpace, OrbitMean, invariant_dimension
 from lib.symmetry.lie import Orthogonal, SpecialOrthogonal, Torus, Unitary
 from lib.symmetry.own_groups import named
 from lib.symmetry.representations import Representation
-from lib.training.risks import Risks, SmallNetwork, hessian
 from tests.chapters import load
 
 GROUPS = ["C2", "C7", "D3", "Q8", "A4", "C7:C3"]

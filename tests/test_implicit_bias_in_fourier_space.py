@@ -8,15 +8,15 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from lib.implicit_bias.gradient_flow import Integration, train
+from lib.implicit_bias.linear_networks import circular_convolution, diagonal, fully_connected, group_convolution
+from lib.implicit_bias.margins import max_margin, one_minus_cosine
+from lib.implicit_bias.optimality import Norm, coordinates, form_p, frequencies, irreducibles
 from lib.page.results import stored
 from lib.symmetry.actions import motions
 from lib.symmetry.fourier import GroupFourier, effective_rank, schatten_norm
 from lib.symmetry.groups import Dihedral, DirectProduct, FiniteGroup, Quaternion, SemidirectProduct
 from lib.symmetry.own_groups import from_table, named
-from lib.training.gradient_flow import Integration, train
-from lib.training.linear_networks import circular_convolution, diagonal, fully_connected, group_convolution
-from lib.training.margins import max_margin, one_minus_cosine
-from lib.training.optimality import Norm, coordinates, form_p, frequencies, irreducibles
 from tests.chapters import load
 
 NAMES = ["C7", "C2xC4", "D5", "S4", "A4", "Q8", "C7:C3"]

@@ -7,9 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lib.symmetry.fourier import GroupFourier
-from lib.symmetry.groups import Cyclic, Dihedral, DirectProduct, FiniteGroup, Quaternion, Symmetric
-from lib.training.linear_networks import (
+from lib.implicit_bias.linear_networks import (
     Convolution,
     Dense,
     LinearNetwork,
@@ -18,6 +16,8 @@ from lib.training.linear_networks import (
     fully_connected,
     group_convolution,
 )
+from lib.symmetry.fourier import GroupFourier
+from lib.symmetry.groups import Cyclic, Dihedral, DirectProduct, FiniteGroup, Quaternion, Symmetric
 
 GROUPS = {
     str(g): g

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lib.training.log_loss_descent import descend, log_exponential_loss
+from lib.implicit_bias.log_loss_descent import descend, log_exponential_loss
 
 MARKS = torch.tensor([-math.inf, 0.25, 1.0, 2.5], dtype=torch.float64)
 

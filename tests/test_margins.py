@@ -10,12 +10,7 @@ from sklearn.svm import SVC, LinearSVC
 from torch import Tensor
 
 from lib.images.bundled import digits
-from lib.symmetry.actions import natural, pixels, planar, rotations
-from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
-from lib.symmetry.haar import projection
-from lib.symmetry.lie import Torus
-from lib.symmetry.representations import MatrixRepresentation
-from lib.training.margins import (
+from lib.implicit_bias.margins import (
     NotSeparable,
     angle,
     invariant_max_margin,
@@ -23,6 +18,11 @@ from lib.training.margins import (
     one_minus_cosine,
     separability,
 )
+from lib.symmetry.actions import natural, pixels, planar, rotations
+from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
+from lib.symmetry.haar import projection
+from lib.symmetry.lie import Torus
+from lib.symmetry.representations import MatrixRepresentation
 
 
 def shear(a: float) -> MatrixRepresentation:

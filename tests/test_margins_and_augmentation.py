@@ -10,12 +10,12 @@ import pytest
 import torch
 from scipy.optimize import linprog
 
+from lib.implicit_bias.margins import NotSeparable, angle, invariant_max_margin, max_margin, one_minus_cosine
+from lib.implicit_bias.steerable import steerable_network
 from lib.symmetry.actions import pixels, planar, regular
 from lib.symmetry.groups import Cyclic, Dihedral
 from lib.symmetry.haar import projection
 from lib.symmetry.own_groups import named
-from lib.training.margins import NotSeparable, angle, invariant_max_margin, max_margin, one_minus_cosine
-from lib.training.steerable import steerable_network
 from tests.chapters import load
 
 

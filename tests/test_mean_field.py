@@ -8,19 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lib.symmetry.actions import natural, pixels, planar, regular, trivial
-from lib.symmetry.derived import Hom
-from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
-from lib.symmetry.representations import MatrixRepresentation, TensorProduct
-from lib.training.mean_field import (
+from lib.mean_field.descent import TRAININGS, Descent, FixedData, TeacherData, train
+from lib.mean_field.particles import (
     SCHEMES,
     intrinsic_derivative,
     project,
     risk,
     symmetrise,
 )
-from lib.training.mean_field_descent import TRAININGS, Descent, FixedData, TeacherData, train
-from lib.training.units import ACTIVATIONS, Layer, Unit
+from lib.mean_field.units import ACTIVATIONS, Layer, Unit
+from lib.symmetry.actions import natural, pixels, planar, regular, trivial
+from lib.symmetry.derived import Hom
+from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
+from lib.symmetry.representations import MatrixRepresentation, TensorProduct
 
 SWAP = natural(Symmetric(2))
 SIGN = MatrixRepresentation(Cyclic(2), 1, lambda g: (1.0 - 2.0 * g.double())[..., None], "sign")

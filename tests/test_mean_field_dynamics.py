@@ -14,14 +14,14 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
+from lib.mean_field.descent import Descent, FixedData, train
+from lib.mean_field.finite_volumes import flow
+from lib.mean_field.particles import intrinsic_derivative, project, symmetrise
+from lib.mean_field.units import Layer
 from lib.page.notebooks import BOOK
 from lib.page.results import decode, read_results, stored
 from lib.symmetry.actions import sign
 from lib.symmetry.groups import Symmetric
-from lib.training.finite_volumes import flow
-from lib.training.mean_field import intrinsic_derivative, project, symmetrise
-from lib.training.mean_field_descent import Descent, FixedData, train
-from lib.training.units import Layer
 from lib.transport.particle_distances import projection_rmd2, rmd2, squared_w2
 from tests.chapters import load
 

@@ -12,11 +12,11 @@ from scipy.integrate import quad
 from scipy.optimize import minimize
 from torch import Tensor
 
+from lib.mean_field.particles import project, risk, symmetrise
+from lib.mean_field.units import Layer
 from lib.symmetry.actions import natural, regular
 from lib.symmetry.groups import Alternating, Cyclic, Dihedral, Symmetric
 from lib.symmetry.own_groups import named
-from lib.training.mean_field import project, risk, symmetrise
-from lib.training.units import Layer
 from tests.chapters import load
 
 UNITS = range(6)

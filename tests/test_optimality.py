@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lib.symmetry.groups import Cyclic, Dihedral, Quaternion, Symmetric
-from lib.training.linear_networks import Convolution
-from lib.training.margins import max_margin
-from lib.training.optimality import (
+from lib.implicit_bias.linear_networks import Convolution
+from lib.implicit_bias.margins import max_margin
+from lib.implicit_bias.optimality import (
     Norm,
     coordinates,
     duality_gap,
@@ -22,6 +21,7 @@ from lib.training.optimality import (
     irreducibles,
     separation,
 )
+from lib.symmetry.groups import Cyclic, Dihedral, Quaternion, Symmetric
 
 GROUPS = {str(g): g for g in (Cyclic(7), Dihedral(4), Symmetric(3), Quaternion(8), frobenius_21())}
 BASES = {"coordinates": coordinates(8), "frequencies": frequencies(8)} | {

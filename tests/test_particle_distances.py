@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 from torch import Tensor
 
+from lib.mean_field.units import Layer
 from lib.symmetry.actions import natural
 from lib.symmetry.groups import Symmetric
-from lib.training.units import Layer
 from lib.transport.particle_distances import projection_rmd2, rmd2, squared_w2
 
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from lib.augmentation.risks import Risks, SmallNetwork, descend, gradient, hessian, hessian_product
 from lib.symmetry.actions import natural
 from lib.symmetry.groups import Symmetric
-from lib.training.risks import Risks, SmallNetwork, descend, gradient, hessian, hessian_product
 
 NODES = natural(Symmetric(3))
 NETWORK = SmallNetwork((NODES, NODES + NODES, NODES))

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from lib.augmentation.risks import Risks, SmallNetwork, gradient, hessian
 from lib.page.parameters import independent_seeds
 from lib.symmetry.actions import natural, planar, trivial
 from lib.symmetry.groups import Cyclic, Symmetric
 from lib.symmetry.own_groups import named
-from lib.training.risks import Risks, SmallNetwork, gradient, hessian
 from tests.chapters import load
 
 page = load("stability_of_augmentation")

@@ -3,15 +3,15 @@
 import pytest
 import torch
 
+from lib.implicit_bias.gradient_flow import Integration, train
+from lib.implicit_bias.linear_networks import LinearNetwork, fully_connected
+from lib.implicit_bias.steerable import Reduction, SteerableLayer, steerable_network, unitarity_defect
 from lib.symmetry.actions import natural, pixels, planar, regular, trivial, vectors
 from lib.symmetry.derived import Hom
 from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
 from lib.symmetry.haar import invariant_dimension, projection
 from lib.symmetry.lie import SpecialOrthogonal
 from lib.symmetry.representations import MatrixRepresentation, Representation
-from lib.training.gradient_flow import Integration, train
-from lib.training.linear_networks import LinearNetwork, fully_connected
-from lib.training.steerable import Reduction, SteerableLayer, steerable_network, unitarity_defect
 
 
 def slanted(a: float) -> MatrixRepresentation:

@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 
-from lib.training.synthetic import block_graphs, connected, polygon_coverage, simple_shapes
+from lib.augmentation.synthetic import block_graphs, connected, polygon_coverage, simple_shapes
 
 # --- graphs ----------------------------------------------------------------------------------------------------------
 

@@ -11,13 +11,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from lib.checks import generator_of
 from lib.gans.planar_convolution import move_images
 from lib.images import datasets
 from lib.images.features import judge_of
 from lib.images.metrics import gaussian_frechet, moments
 from lib.images.sets import image_set
 from lib.images.turned import turned_images
-from lib.training.ensembles import generator_of
 
 
 def quarter_turns(images: Tensor) -> Tensor:

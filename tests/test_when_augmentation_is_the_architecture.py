@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from lib.training.risks import gradient
+from lib.augmentation.risks import gradient
 from tests.chapters import load
 
 CHAPTER = "when_augmentation_is_the_architecture"

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lib.checks import check_int
+from lib.checks import check_int, generator_of
 from lib.gans.game import kinds_of, matched_size
 from lib.gans.planar_convolution import (
     GROUPS,
@@ -35,7 +35,6 @@ from lib.gans.planar_convolution import (
     steerable_basis,
     upsample,
 )
-from lib.training.ensembles import generator_of
 
 KINDS = ("plain", "equivariant", "incomplete")
 JUDGES = ("plain", "invariant")

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import avg_pool2d
 
+from lib.checks import generator_of
 from lib.images.sets import image_set, rotate_images
-from lib.training.ensembles import generator_of
 
 ROTATIONS = ("none", "turns", "any")
 

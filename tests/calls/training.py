@@ -1,35 +1,21 @@
-"""Calls of lib.training."""
+"""Calls of the topics but gans: augmentation, ensembles, implicit bias, mean field."""
 
 from __future__ import annotations
 
 import torch
 
+from lib.augmentation import augmented_descent, networks, risks, sampling_laws, synthetic
 from lib.checks import seeded
+from lib.ensembles import metrics as ensemble_metrics
+from lib.ensembles import training as ensembles
+from lib.implicit_bias import gradient_flow, linear_networks, log_loss_descent, margins, optimality, steerable
+from lib.mean_field import descent as mean_field_descent
+from lib.mean_field import discovery, finite_volumes, free_energy, units
+from lib.mean_field import particles as mean_field
 from lib.symmetry.actions import natural, planar, regular, trivial
 from lib.symmetry.derived import Hom
 from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
 from lib.symmetry.haar import projection
-from lib.training import (
-    augmented_descent,
-    discovery,
-    ensemble_metrics,
-    ensembles,
-    finite_volumes,
-    free_energy,
-    gradient_flow,
-    linear_networks,
-    log_loss_descent,
-    margins,
-    mean_field,
-    mean_field_descent,
-    networks,
-    optimality,
-    risks,
-    sampling_laws,
-    steerable,
-    synthetic,
-    units,
-)
 from tests.calls import call, law, normal, numbers
 
 C4, D3 = Cyclic(4), Dihedral(3)

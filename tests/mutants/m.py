@@ -62,7 +62,7 @@ MUTANTS: list[Mutant] = [
         "M5",
         "noise laid out orbit by orbit, particles element by element",
         ("exact_distance",),
-        lib={"lib.training.mean_field_descent._kicks": _orbit_by_orbit},
+        lib={"lib.mean_field.descent._kicks": _orbit_by_orbit},
         parameters=_SMALL,
         slow=True,
     ),

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lib.checks import check_tensor
-from lib.training.ensembles import Members, Network
+from lib.ensembles.training import Members, Network
 
 
 @torch.no_grad()

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from lib.checks import check_tensor
+from lib.implicit_bias.linear_networks import Dense, LinearNetwork
 from lib.symmetry.actions import trivial
 from lib.symmetry.derived import Hom
 from lib.symmetry.haar import NullSpace, projection
 from lib.symmetry.representations import Representation
-from lib.training.linear_networks import Dense, LinearNetwork
 
 
 def unitarity_defect(representation: Representation) -> float:

@@ -13,7 +13,7 @@ import torch
 from scipy.linalg import solve_banded
 from torch import Tensor
 
-from lib.training.free_energy import FreeEnergy
+from lib.mean_field.free_energy import FreeEnergy
 
 
 class Path(NamedTuple):

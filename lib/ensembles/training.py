@@ -11,12 +11,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import conv2d, cross_entropy, layer_norm
 
-from lib.checks import check_choice, check_int, check_tensor
+from lib.checks import check_choice, check_int, check_tensor, generator_of
 
 Members = tuple[Tensor, ...]  # parameters of one member, or of several along a leading axis
 
@@ -113,15 +112,6 @@ def fuse_pooling(filters: Tensor) -> Tensor:
     rows = rows + rows.roll(1, -2)
     square = torch.cat([rows, torch.zeros_like(rows[..., :1])], -1)
     return (square + square.roll(1, -1)) / 4
-
-
-def generator_of(*numbers: int) -> torch.Generator:
-    """Return a generator that depends on these nonnegative integers only.
-
-    It differs for two lists of one length of integers below 2³²; zeros at the end do not count, as in NumPy's seeds.
-    """
-    state = np.random.SeedSequence(numbers).generate_state(1, np.uint64)
-    return torch.Generator().manual_seed(int(state[0]) >> 1)
 
 
 def draw_members(

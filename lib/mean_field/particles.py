@@ -3,7 +3,7 @@
 A network of N units with parameters θ_1 … θ_N is the measure ν = (1/N) Σ δ_{θ_i}; its output is the mean
 Φ_ν(x) = ∫ σ_*(x, z) dν(z). Particles are tensors of shape ``(..., N, dim Z)``; all axes in front are batch axes. The
 group acts on inputs, outputs and parameters, orthogonally, and the unit has to respect all three actions at once,
-σ_*(ρ_X(g)x, M_g z) = ρ_Y(g) σ_*(x, z) (Maass, Fontbona 2024). :mod:`lib.training.mean_field_descent` trains such
+σ_*(ρ_X(g)x, M_g z) = ρ_Y(g) σ_*(x, z) (Maass, Fontbona 2024). :mod:`lib.mean_field.descent` trains such
 networks.
 """
 
@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from lib.checks import check_probabilities, check_tensor
+from lib.mean_field.units import Pull, Unit
 from lib.symmetry.representations import Representation
-from lib.training.units import Pull, Unit
 
 SCHEMES = ("vanilla", "DA", "FA", "EA")
 

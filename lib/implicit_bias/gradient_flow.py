@@ -27,8 +27,8 @@ from scipy.integrate import solve_ivp
 from torch import Tensor
 
 from lib.checks import check_instance, check_tensor
-from lib.training.linear_networks import LinearNetwork
-from lib.training.margins import NotSeparable, separability
+from lib.implicit_bias.linear_networks import LinearNetwork
+from lib.implicit_bias.margins import NotSeparable, separability
 
 _RESTARTS = 100  # of the integrator
 _EVALUATIONS = 100_000  # of the field; typical runs need 500 to 5000

@@ -1,7 +1,7 @@
 """Units of shallow networks: functions of an input and a parameter that respect a group on inputs, outputs, parameters.
 
 The three actions are orthogonal, and the unit has to respect all of them at once, σ_*(ρ_X(g)x, M_g z) =
-ρ_Y(g) σ_*(x, z) (Maass, Fontbona 2024). :mod:`lib.training.mean_field` makes networks of them.
+ρ_Y(g) σ_*(x, z) (Maass, Fontbona 2024). :mod:`lib.mean_field.particles` makes networks of them.
 """
 
 from __future__ import annotations

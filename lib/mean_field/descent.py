@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from lib.checks import check_tensor
-from lib.training.mean_field import SCHEMES, _derivative
-from lib.training.units import Unit
+from lib.mean_field.particles import SCHEMES, _derivative
+from lib.mean_field.units import Unit
 
 TRAININGS = (*SCHEMES, "DA-sampled")
 _CACHE = 2**21  # bytes of activations that one step handles at a time
@@ -165,7 +165,7 @@ def train(
         For each network, whether its noise is projected; default: none is.
     noise
         ``"plain"``: independent noise for every particle. ``"images"``: for particles laid out as by
-        :func:`~lib.training.mean_field.symmetrise`, images of a particle get images of its noise.
+        :func:`~lib.mean_field.particles.symmetrise`, images of a particle get images of its noise.
     frames
         Snapshots kept at equal distances before the end, the start among them.
 

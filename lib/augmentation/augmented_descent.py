@@ -15,9 +15,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from lib.augmentation.networks import Network
+from lib.augmentation.sampling_laws import Law
 from lib.checks import check_tensor
-from lib.training.networks import Network
-from lib.training.sampling_laws import Law
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Task:
 
     Attributes
     ----------
-    network : lib.training.networks.Network
+    network : lib.augmentation.networks.Network
         The architecture.
     inputs : Tensor
         Shape ``(samples, channels, dim V)``.
