@@ -18,6 +18,7 @@ from torch import Tensor
 from lib.augmentation.networks import Network
 from lib.augmentation.sampling_laws import Law
 from lib.checks import check_tensor
+from lib.progress import progress
 
 
 @dataclass(frozen=True)
@@ -312,7 +313,7 @@ def _train_chunk(
     displacement = [torch.zeros_like(a) for a in network.embed(start)]
     moved = [displacement[0].new_zeros(len(start[0]), len(start))]
     off = moved[:]
-    for _ in range(epochs):
+    for _ in progress(range(epochs)):
         layers = [a.add_(d) for a, d in zip(network.embed(start), displacement, strict=True)]
         slope = gradient(task, layers, views(task, strategy, generators, part))[1]
         for d, g in zip(displacement, network.project(slope) if strategy.kind == "equivariant" else slope, strict=True):

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn.functional import conv2d, cross_entropy, layer_norm
 
 from lib.checks import check_choice, check_int, check_tensor, generator_of
+from lib.progress import progress
 
 Members = tuple[Tensor, ...]  # parameters of one member, or of several along a leading axis
 
@@ -220,7 +221,7 @@ def train(
         raise ValueError(f"table must not be empty, got shape {tuple(table.shape)}")
     elements, n = table.shape[:2]
     numbers = [0] if shared else range(first, first + len(members[0]))
-    for epoch in range(1, epochs + 1):
+    for epoch in progress(range(1, epochs + 1)):
         order = torch.randperm(n, generator=generator_of(seed, epoch), device="cpu").to(table.device)
         drawn = [torch.randint(elements, (n,), generator=generator_of(seed, i, epoch), device="cpu") for i in numbers]
         moves = torch.stack(drawn).to(table.device)  # (m or 1, n)

@@ -23,6 +23,7 @@ from lib.gans.layers import Network, Weights, size, tied, untied
 from lib.gans.objectives import objective
 from lib.images.laws import TrainingSets
 from lib.images.turns import Turns
+from lib.progress import progress
 from lib.symmetry.actions import pixels, regular, trivial
 from lib.symmetry.derived import multiple
 
@@ -211,7 +212,7 @@ def play(game: Game, turns: Turns, sets: TrainingSets, seed: int = 0) -> Played:
     rule = replace(objective(game.objective), penalty_weight=game.penalty)
     adam = {p: torch.optim.Adam(p.network.parameters, game.rate, (0.0, 0.9), fused=True) for p in (judging, drawing)}
     diverged = torch.zeros(sets.runs, dtype=torch.bool, device=sets.images.device)
-    for step in range(game.iterations):
+    for step in progress(range(game.iterations)):
         for player in (judging, drawing):
             real, labels = sets.batch(game.batch, rng)
             if game.augmented:

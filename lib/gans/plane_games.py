@@ -28,6 +28,7 @@ from lib.gans.plane_players import (
     make_generator,
     matched_width,
 )
+from lib.progress import progress
 from lib.symmetry.representations import Representation
 
 TURNED = " on turned data"  # ends the name of a pairing whose training points are turned at every use: augmentation
@@ -164,7 +165,7 @@ def _play(
     def score(points: Tensor) -> Tensor:
         return d(points)[..., 0]
 
-    for step in range(1, settings.iterations + 1):
+    for step in progress(range(1, settings.iterations + 1)):
         for _ in range(settings.steps):
             noise, real = batches.draw(), batches.real()
             with torch.no_grad():

@@ -17,6 +17,7 @@ from torch.nn import functional
 
 from lib.checks import check_choice, check_int, seeded
 from lib.images.sets import LabelledImages, check_images, image_set, rotate_images
+from lib.progress import progress
 
 ANGLES = ("grid", "any")
 EPOCHS = {"digits": 40, "mnist": 12, "histology": 25}  # passes through the training part of a set
@@ -137,7 +138,7 @@ def train_classifier(
     optimiser = torch.optim.Adam(network.parameters(), _RATE, fused=True)
     steps = epochs * len(range(0, count, _BATCH))
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, _RATE, total_steps=steps)
-    for _ in range(epochs):
+    for _ in progress(range(epochs)):
         for chosen in torch.randperm(count, generator=generator, device="cpu").split(_BATCH):
             images, targets = _turned(train, chosen, angles, orientations, generator)
             loss = sum(functional.cross_entropy(s, t) for s, t in zip(network(images), targets, strict=True))

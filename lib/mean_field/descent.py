@@ -21,6 +21,7 @@ from torch import Tensor
 from lib.checks import check_tensor
 from lib.mean_field.particles import SCHEMES, _derivative
 from lib.mean_field.units import Unit
+from lib.progress import progress
 
 TRAININGS = (*SCHEMES, "DA-sampled")
 _CACHE = 2**21  # bytes of activations that one step handles at a time
@@ -213,7 +214,7 @@ def _train(
     z, snapshots, step = start.clone(), [], descent.rate / start.shape[2]
     derivative = "vanilla" if scheme == "DA-sampled" else scheme
     w = None if data.weights is None else data.weights.to(z).expand(len(z), -1)
-    for begin in range(0, steps, _BLOCK):
+    for begin in progress(range(0, steps, _BLOCK)):
         length = min(_BLOCK, steps - begin)
         x = torch.stack([data.draw(g, length, z) for g in streams[0]], dim=1)  # (length, S, B, dim X)
         y = data.targets(x)  # (length, S, R, B, dim Y)

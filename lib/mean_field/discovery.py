@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from lib.checks import check_tensor
+from lib.progress import progress
 
 KAPPA = math.sqrt(math.pi / 8)  # erf(κu/√2) has the slope of tanh(u/2) at zero
 
@@ -146,7 +147,7 @@ def train_inside(field: Callable[[Tensor], Tensor], P: Tensor, growth: Growth, g
         return size * draw.to(P.device) @ P
 
     z, noise = gauss(growth.spread), math.sqrt(2 * growth.rate * growth.temperature)
-    for _ in range(growth.steps):
+    for _ in progress(range(growth.steps)):
         z = z + growth.rate * (field(z) - growth.decay * z)
         z = z + gauss(noise) if noise else z
     if not torch.isfinite(z).all():
