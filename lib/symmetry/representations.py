@@ -50,7 +50,7 @@ class Representation:
 
     def permutation(self, g: Tensor) -> Tensor:
         """Return π with ρ(g) e_i = e_π(i), shape ``(..., dim)``; only where ``is_permutation``."""
-        raise NotImplementedError(f"{self.name} is no permutation representation")
+        raise TypeError(f"permutation needs a permutation representation, {self.name} is none")
 
     def character(self, g: Tensor) -> Tensor:
         """Return χ(g) = tr ρ(g), shape ``(...)``."""
