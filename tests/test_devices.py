@@ -22,7 +22,11 @@ from tests.standin import PLACE, away, elsewhere, home
 
 ROOMS = ("symmetry", "transport", "images", "augmentation", "ensembles", "implicit_bias", "gans", "mean_field")
 SHARE = 0.1  # of the functions or calls that may be excepted
-EXCEPTIONS: dict[str, str] = {}  # names of functions that are not called, with the reason
+# Names of functions that are not called, with the reason.
+EXCEPTIONS = dict.fromkeys(
+    [f"lib.symmetry.representations.Representation.{name}" for name in ("matrix", "permutation")],
+    "every kind of representation has its own",
+)
 every = pytest.mark.parametrize("entry", CALLS, ids=lambda entry: entry.name)
 ABSENT = pytest.param(None, marks=pytest.mark.skip(reason="this machine has no CUDA device"), id="no CUDA")
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lib.gans.layers import Network, tied
+from lib.gans.layers import Players, tied
 from lib.gans.pixel_games import GENERATORS, Discriminator, Game, Generator, play
 from lib.images.laws import TrainingSets, pad_sets
 from lib.images.sets import rotate_images
@@ -38,11 +38,11 @@ def small_sets(dim: int = 16, runs: int = 2, classes: int = 3) -> TrainingSets:
 
 def make_generator(kind: str, turns: Turns, runs: int = 2, classes: int = 3) -> Generator:
     ties, _ = Game(f"{kind}/plain", latent=5, width=12).layers(turns, classes)
-    return Generator(kind, turns, Network(ties, runs, torch.Generator().manual_seed(1), torch.float64), classes)
+    return Generator(kind, turns, Players(ties, runs, torch.Generator().manual_seed(1), torch.float64), classes)
 
 
-def make_judge(turns: Turns, width: int, rng: torch.Generator, runs: int = 2) -> Network:
-    return Network(Game(width=width).layers(turns, 3)[1], runs, rng, torch.float64)
+def make_judge(turns: Turns, width: int, rng: torch.Generator, runs: int = 2) -> Players:
+    return Players(Game(width=width).layers(turns, 3)[1], runs, rng, torch.float64)
 
 
 # --- the group on pixels ---
@@ -111,14 +111,14 @@ def test_incomplete_generator_is_equivariant_behind_its_first_layer(turns: Turns
     hidden = multiple(regular(turns.group), rest.inputs // turns.group.order)
     image = multiple(pixels(turns.group, turns.size), turns.channels)
 
-    def residual(network: Network) -> float:
+    def residual(network: Players) -> float:
         z = noise(2, 7, rest.inputs)
         moves = [(m, image.matrix(g)) for g in turns.group.elements() for m in [hidden.matrix(g)]]
         return max(float((network(z @ a.mT) - network(z) @ b.mT).detach().abs().max()) for a, b in moves)
 
     assert residual(rest) < 1e-12
     rng = torch.Generator().manual_seed(0)
-    loose = Network(Game(latent=rest.inputs - 3, width=12).layers(turns, 3)[0], 2, rng, torch.float64)
+    loose = Players(Game(latent=rest.inputs - 3, width=12).layers(turns, 3)[0], 2, rng, torch.float64)
     assert residual(loose) > 0.1  # the same test on layers without ties
 
 
@@ -153,7 +153,7 @@ def test_invariant_discriminator_is_the_average(turns: Turns) -> None:
 @pytest.mark.parametrize("turns", EXACT, ids=str)
 def test_parameters_are_matched(turns: Turns, kind: str) -> None:
     game = Game(f"{kind}/invariant", width=24)
-    network = Network(game.layers(turns, 3)[0], 1, torch.Generator().manual_seed(0))
+    network = Players(game.layers(turns, 3)[0], 1, torch.Generator().manual_seed(0))
     judge = (turns.dim + 3 + 1) * 24 + 25 * 24 + 25
     assert game.parameters(turns, 3) == sum(p[0].numel() for p in network.parameters) + judge
     plain = Game(width=24).parameters(turns, 3)
@@ -207,7 +207,7 @@ def test_first_step_follows_the_objective() -> None:
     played = play(game, turns, sets, seed)
     rng, coins = (torch.Generator().manual_seed(2 * seed + k) for k in range(2))
     judge = Discriminator("plain", turns, make_judge(turns, 7, rng, 1), 3)
-    draw = Generator("plain", turns, Network(game.layers(turns, 3)[0], 1, rng, torch.float64), 3)
+    draw = Generator("plain", turns, Players(game.layers(turns, 3)[0], 1, rng, torch.float64), 3)
     real, labels = sets.batch(5, rng)
     fake = draw(*draw.draw(labels, rng, coins), labels)
     x = real.clone().requires_grad_(True)

@@ -85,7 +85,7 @@ def tied(source: Representation, target: Representation) -> Weights:
     return Weights(target.dim, source.dim, int(index.max()) + 1, expand)
 
 
-class Network:
+class Players:
     """A batch of multilayer perceptrons ``x ↦ W_L σ(… σ(W_1 x + b_1) …) + b_L``, σ the leaky rectifier.
 
     Free weights start as independent Gaussians of variance 2/inputs (1/inputs in the last layer), so that the entries
@@ -144,18 +144,18 @@ class Network:
         """Return the outputs for inputs of shape ``(runs, n, inputs)``, shape ``(runs, n, outputs)``."""
         return _perceptron(self.layers(), x)
 
-    def with_parameters(self, parameters: Sequence[Tensor]) -> Network:
+    def with_parameters(self, parameters: Sequence[Tensor]) -> Players:
         """Return the same network with other parameters, for averages and for derivatives."""
         other = copy.copy(self)
         other.parameters = list(parameters)
         return other
 
-    def to(self, device: torch.device | str) -> Network:
+    def to(self, device: torch.device | str) -> Players:
         """Return the same network on a device; its parameters are leaves again."""
         return self.with_parameters([p.detach().to(device).requires_grad_(True) for p in self.parameters])
 
 
-def side_by_side(networks: Sequence[Network], x: Tensor) -> Tensor:
+def side_by_side(networks: Sequence[Players], x: Tensor) -> Tensor:
     """Return the outputs of several batches of one shape, evaluated as one batch: ties differ, matrices do not.
 
     Runs are counted through all networks; shapes as for one.

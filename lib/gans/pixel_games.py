@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from lib.gans.game import descend, follow, kinds_of
-from lib.gans.layers import Network, Weights, size, tied, untied
+from lib.gans.layers import Players, Weights, size, tied, untied
 from lib.gans.objectives import objective
 from lib.images.laws import TrainingSets
 from lib.images.turns import Turns
@@ -42,7 +42,7 @@ class Generator:
         no σ, so that the layers respect the group and the law need not.
     turns : Turns
         The group on images.
-    network : lib.gans.layers.Network
+    network : lib.gans.layers.Players
         g₀: noise, then the class as a unit vector, to images.
     classes : int
         Number of classes; the network is told the class if there are at least two.
@@ -50,7 +50,7 @@ class Generator:
 
     kind: str
     turns: Turns
-    network: Network
+    network: Players
     classes: int
 
     def draw(self, labels: Tensor, rng: torch.Generator, coins: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -88,13 +88,13 @@ class Discriminator:
         ``plain`` or ``invariant``.
     turns, classes
         As for :class:`Generator`.
-    network : lib.gans.layers.Network
+    network : lib.gans.layers.Players
         γ₀: image, then the class as a unit vector, to a score.
     """
 
     kind: str
     turns: Turns
-    network: Network
+    network: Players
     classes: int
 
     def __call__(self, images: Tensor, labels: Tensor) -> Tensor:
@@ -170,7 +170,7 @@ class Game:
         """Return players at their initial weights; the discriminator's are drawn first, alike in all pairings."""
         drawn, judged = self.layers(turns, sets.classes)
         judge, draw = (
-            Network(ties, sets.runs, rng, sets.images.dtype).to(sets.images.device) for ties in (judged, drawn)
+            Players(ties, sets.runs, rng, sets.images.dtype).to(sets.images.device) for ties in (judged, drawn)
         )
         kind, kind_of_judge = self.pairing.split("/")
         return Generator(kind, turns, draw, sets.classes), Discriminator(kind_of_judge, turns, judge, sets.classes)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from lib.checks import check_int
 from lib.gans.game import descend, follow, kinds_of
-from lib.gans.layers import Network, side_by_side
+from lib.gans.layers import Players, side_by_side
 from lib.gans.mixtures import Mixture, squash, unsquash
 from lib.gans.objectives import objective
 from lib.gans.plane_players import (
@@ -95,10 +95,10 @@ class Game(NamedTuple):
 
     settings: Settings  # how they were played
     target: Mixture  # on which law
-    untrained: Network  # generators before training
-    generator: Network  # with the running mean of their weights after it
-    last: Network  # as the last step left them
-    judge: Network  # networks of the discriminators as the last step left them
+    untrained: Players  # generators before training
+    generator: Players  # with the running mean of their weights after it
+    last: Players  # as the last step left them
+    judge: Players  # networks of the discriminators as the last step left them
     data: Tensor  # training points, shape (runs, max(samples), dim); a run uses its first `samples` rows
     times: list[int]  # iterations at which snapshots were taken
     snapshots: Tensor  # points of the averaged generators, from the same noise, shape (frames, runs, points, dim)
@@ -188,7 +188,7 @@ def _play(
     return [Game(settings, target, *nets, batches.data, times, seen, lost) for *nets, seen, lost in parts]
 
 
-def players(settings: Settings, pairing: str, action: Representation, width: int) -> tuple[Network, Network]:
+def players(settings: Settings, pairing: str, action: Representation, width: int) -> tuple[Players, Players]:
     """Return generators and discriminators before training, one of each per run; generators are so wide."""
     rng = torch.Generator().manual_seed(3 * settings.seed)
     common, (generator, discriminator) = (action, settings.runs, rng), _kinds(pairing)
@@ -199,7 +199,7 @@ def _kinds(pairing: str) -> tuple[str, str]:
     return kinds_of(pairing.removesuffix(TURNED), GENERATORS, DISCRIMINATORS)
 
 
-def _frozen(network: Network) -> Network:
+def _frozen(network: Players) -> Players:
     return network.with_parameters([p.detach().clone() for p in network.parameters])
 
 

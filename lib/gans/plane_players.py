@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from lib.gans.game import matched_size
-from lib.gans.layers import Network, Weights, filters, size, untied
+from lib.gans.layers import Players, Weights, filters, size, untied
 from lib.gans.objectives import Scores
 from lib.symmetry.actions import regular, trivial
 from lib.symmetry.derived import multiple
@@ -49,7 +49,7 @@ def make_generator(
     rng: torch.Generator,
     width: int = 32,
     dtype: torch.dtype = torch.float32,
-) -> Network:
+) -> Players:
     """Return generators from noise of dimension 2 |G| into the space of a representation, with two hidden layers.
 
     ``plain``: no constraint. ``equivariant``: every layer intertwines, hidden layers are multiples of the regular
@@ -71,7 +71,7 @@ def make_generator(
     dtype
         Type of the weights.
     """
-    return Network(_generator_layers(kind, representation, width), runs, rng, dtype)
+    return Players(_generator_layers(kind, representation, width), runs, rng, dtype)
 
 
 def make_discriminator(
@@ -81,7 +81,7 @@ def make_discriminator(
     rng: torch.Generator,
     width: int = 32,
     dtype: torch.dtype = torch.float32,
-) -> Network:
+) -> Players:
     """Return networks from the space of a representation to one number; outputs have shape ``(runs, n, 1)``.
 
     ``plain``: no constraint. ``invariant``: hidden layers are multiples of the regular representation, the output is
@@ -89,7 +89,7 @@ def make_discriminator(
     the plain one. The other arguments as in :func:`make_generator`.
     """
     one = trivial(representation.group)
-    return Network(_layers(representation, one, width, [kind == "invariant"] * 3), runs, rng, dtype)
+    return Players(_layers(representation, one, width, [kind == "invariant"] * 3), runs, rng, dtype)
 
 
 def _generator_layers(kind: str, representation: Representation, width: int) -> list[tuple[Weights, Weights]]:

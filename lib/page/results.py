@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 MIME_TYPE = "application/vnd.symmetry-book.result+json"
 FOLDER = ROOT / "data" / "results"
-_NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
 def record(name: str, value: Any) -> None:
@@ -43,12 +42,21 @@ def record(name: str, value: Any) -> None:
     value
         A real number, a tensor, array or sequence of real numbers, or a pandas DataFrame of numbers and texts.
 
+    Raises
+    ------
+    ValueError
+        The name has another form, or the value is none of these.
+
     Examples
     --------
     >>> record("slope", -0.5)
     >>> record("errors", np.zeros((4, 200)))
     """
+    if not isinstance(name, str) or not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+        raise ValueError(f"name must be small letters, digits and underscores, got {name!r}")
     if hasattr(value, "columns"):
+        if not len(value.columns):
+            raise ValueError(f"value of {name!r} must not be a table without columns")
         encoded = {"columns": {f"{name}.{key}": _encode(f"{name}.{key}", value[key]) for key in value}}
         shape = f" ({len(value)} rows: {', '.join(map(str, value))})"
     else:

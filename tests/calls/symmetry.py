@@ -97,6 +97,10 @@ REPRESENTATIONS = {
     "maps": derived.Hom(PLANE, PIXELS),
     "dual": PLANE.dual() * PIXELS.dual(),
     "restriction": derived.Restriction(PLANE, groups.Cyclic(4), lambda h: torch.cat([h, torch.zeros_like(h)], -1)),
+    "products_of_pixels": actions.row_shifts(2) * actions.row_shifts(2),
+    "quarter_turned_pixels": derived.Restriction(
+        actions.pixels(D4, 2), groups.Cyclic(4), lambda h: torch.cat([h, 0 * h], -1)
+    ),
     "vectors": actions.vectors(SO3),
     "unitary": actions.vectors(U2),
     "torus": actions.rotations(T2, torch.tensor([[1, 0], [1, -2]])),

@@ -87,7 +87,7 @@ def measure(mutant: Mutant, *, changed: bool = True) -> Evidence:
         sources[places[0]] = sources[places[0]].replace(old, new)
     found: list[Evidence] = []
 
-    def settle(name: str, *, of: Any, seeds: Any = None, **checks: tuple[Any, Any]) -> None:
+    def settle(name: str, *, of: Any, seeds: Any = None, tables: Any = (), **checks: tuple[Any, Any]) -> None:
         if name == mutant.claim:
             pairs = ({key: pair[side] for key, pair in checks.items()} for side in (0, 1))
             found.append(evaluate(name, *pairs, of=_named(of), seeds=seeds))
