@@ -97,10 +97,6 @@ REPRESENTATIONS = {
     "maps": derived.Hom(PLANE, PIXELS),
     "dual": PLANE.dual() * PIXELS.dual(),
     "restriction": derived.Restriction(PLANE, groups.Cyclic(4), lambda h: torch.cat([h, torch.zeros_like(h)], -1)),
-    "products_of_pixels": actions.row_shifts(2) * actions.row_shifts(2),
-    "quarter_turned_pixels": derived.Restriction(
-        actions.pixels(D4, 2), groups.Cyclic(4), lambda h: torch.cat([h, 0 * h], -1)
-    ),
     "vectors": actions.vectors(SO3),
     "unitary": actions.vectors(U2),
     "torus": actions.rotations(T2, torch.tensor([[1, 0], [1, -2]])),
@@ -241,3 +237,10 @@ def own_groups_of_integers(table, permutations, a, b):
 def own_group_of_matrices(matrices):
     V = own_groups.from_generators(matrices.double(), "quarter turns")
     return V.matrix(V.group.elements().to(matrices.device))
+
+
+@call(groups.Cyclic(4).elements())
+def permutations_of_others(g):
+    rows, pixels = actions.row_shifts(4), actions.pixels(D4, 2)
+    turned = derived.Restriction(pixels, groups.Cyclic(4), lambda h: torch.cat([h, 0 * h], -1))
+    return (rows * rows).permutation(g), turned.permutation(g)
