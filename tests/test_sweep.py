@@ -530,7 +530,7 @@ def test_kills_leave_the_same_table(tmp_path: Path) -> None:
             path.unlink()  # so that the sweep is not over too soon
     status, lines = Program(tmp_path / "log", *command).finish()
     assert status == 1, lines  # the points that raise have failed
-    assert lines[-1].startswith("12 points: ")
+    assert any(line.startswith("12 points: ") for line in lines)  # Python may say more of what was killed
     assert same(collect(sweep, Store(folder, sweep)).assign(commit="unknown")) == expected
     assert same(pd.read_parquet(folder / "table.parquet").assign(commit="unknown")) == expected
     assert not begun(folder)

@@ -41,8 +41,8 @@ twice a lower one. What a chapter expects of its numbers beside the claims is co
 not hold at every seed is named below the table, and after that every check without room, with the reason.
 """
 _OTHER_GROUPS = """\
-The bounds above were set by people who had seen some seeds. So chapters are run once more, at fifteen seeds or more that
-nobody had looked at before (from 31 on) and with each group that they offer at least once (the sweeps in
+The bounds above were set by people who had seen some seeds. So chapters are run once more, at fifteen seeds or more
+that nobody had looked at before (from 31 on) and with each group that they offer at least once (the sweeps in
 `sweeps/groups`). The table has those that were run so far; a chapter of which one run stopped would not be in it.
 """
 _RUN_ANEW = {"seeds": ("At other seeds", _OTHER_SEEDS), "groups": ("With every group", _OTHER_GROUPS)}

@@ -3,13 +3,9 @@
 Hidden spaces are c channels of one representation V (Nordenfors, Ohlsson, Flinth 2023, §3). A *run* is one set of
 layers; many are held at once, and every tensor has the runs as first axis.
 
-=============================  ==========================================================================
-tensor                         shape
-=============================  ==========================================================================
-layer A_i, dense               ``(runs, out channels, dim W, in channels, dim V)``: as a matrix without copying
-layer A_i ∈ E, reduced         ``(runs, out channels, in channels, rank)``: one number per orbit of index pairs
-features                       ``(runs, samples, channels, dim V)``
-=============================  ==========================================================================
+- Layer A_i, dense: ``(runs, out channels, dim W, in channels, dim V)``, as a matrix without copying.
+- Layer A_i ∈ E, reduced: ``(runs, out channels, in channels, rank)``, one number per orbit of index pairs.
+- Features: ``(runs, samples, channels, dim V)``.
 """
 
 from __future__ import annotations
