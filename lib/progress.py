@@ -6,7 +6,7 @@ import sys
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from tqdm.auto import tqdm
+_shown = False  # whether there is a bar
 
 
 def progress(items: Collection[Any]) -> Iterator[Any]:
@@ -20,9 +20,18 @@ def progress(items: Collection[Any]) -> Iterator[Any]:
     >>> [n**2 for n in progress([1, 2, 3])]
     [1, 4, 9]
     """
-    if tqdm._instances or not is_watched():
-        return iter(items)
-    return iter(tqdm(items, leave=False, delay=1))
+    return _with_bar(items) if is_watched() and not _shown else iter(items)
+
+
+def _with_bar(items: Collection[Any]) -> Iterator[Any]:
+    global _shown
+    from tqdm.auto import tqdm  # here, so that it is imported only where somebody watches
+
+    _shown = True
+    try:
+        yield from tqdm(items, leave=False, delay=1)
+    finally:
+        _shown = False
 
 
 def is_watched() -> bool:
