@@ -7,26 +7,24 @@ from collections.abc import Iterator
 
 import jaxtyping
 import pytest
+from beartype import BeartypeConf, beartype
 from hypothesis import settings
 from playwright.sync_api import Browser
 
 MATHEMATICS = [
-    "lib.symmetry.actions",
-    "lib.symmetry.derived",
+    "lib.augmentation",
     "lib.checks",
-    "lib.symmetry.fourier",
-    "lib.symmetry.generated",
-    "lib.symmetry.groups",
-    "lib.symmetry.haar",
-    "lib.symmetry.irreps",
-    "lib.symmetry.lie",
-    "lib.implicit_bias.margins",
-    "lib.symmetry.representations",
-    "lib.implicit_bias.steerable",
-    "lib.symmetry.symmetrization",
+    "lib.ensembles",
+    "lib.gans",
+    "lib.images",
+    "lib.implicit_bias",
+    "lib.mean_field",
+    "lib.symmetry",
+    "lib.transport",
 ]
 
-jaxtyping.install_import_hook(MATHEMATICS, "beartype.beartype")
+checked = beartype(conf=BeartypeConf(is_pep484_tower=True))  # an integer is a number
+jaxtyping.install_import_hook(MATHEMATICS, f"{__name__}.checked")
 settings.register_profile("book", deadline=None, derandomize=True, max_examples=40)
 settings.load_profile("book")
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}

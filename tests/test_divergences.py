@@ -483,6 +483,7 @@ class TestBadInput:
         with pytest.raises(ValueError, match="x must be finite"):
             w1(self.x * math.nan, self.x, turns(2))
 
+    @pytest.mark.usefixtures("as_user")
     def test_types(self):
         with pytest.raises(TypeError, match=r"x must be a torch\.Tensor"):
             w1([[0.0, 1.0]], self.x, turns(2))

@@ -249,6 +249,7 @@ def test_bad_settings(arguments: dict, message: str) -> None:
         train_classifier(one, 1)
 
 
+@pytest.mark.usefixtures("as_user")
 def test_bad_images() -> None:
     x, y = torch.zeros(4, 1, 8, 8), torch.zeros(4, dtype=torch.int64)
     for images, error, message in (

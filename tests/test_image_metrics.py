@@ -137,6 +137,7 @@ def test_scores_of_digits() -> None:
 # --- bad input -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("as_user")
 def test_bad_input() -> None:
     x = normal(6, 2)
     for call, error, message in (

@@ -104,6 +104,7 @@ def test_patches_that_touch_are_not_independent() -> None:
     assert outside_interval(int(near.sum()), 200, 0.05, 0.999) > 0
 
 
+@pytest.mark.usefixtures("as_user")
 def test_bad_input() -> None:
     V, x = planar(Cyclic(4)), torch.zeros(5, 2)
     with pytest.raises(TypeError, match="representation must be a Representation of a finite group"):

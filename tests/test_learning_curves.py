@@ -123,6 +123,7 @@ def test_median_gap() -> None:
     assert median_gap(torch.tensor([1.0, 2.0]), torch.tensor([0.0, 0.0])).value == 1.5
 
 
+@pytest.mark.usefixtures("as_user")
 def test_bad_input() -> None:
     one = torch.ones(3)
     with pytest.raises(ValueError, match="a and b"):

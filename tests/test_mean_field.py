@@ -149,6 +149,7 @@ def test_the_stated_defect_is_the_measured_one() -> None:
         Unit(lambda x, z: z * x + 0.125, SIGN, SIGN, trivially)
 
 
+@pytest.mark.usefixtures("as_user")
 def test_wrong_actions_are_refused() -> None:
     function = Layer(SWAP, SWAP)._evaluate
     with pytest.raises(TypeError, match="inputs must be a Representation, got 3"):

@@ -91,6 +91,7 @@ def test_the_projection_is_the_nearest_law() -> None:
         projection_rmd2(z, 2 * unit.fixed)
 
 
+@pytest.mark.usefixtures("as_user")
 @pytest.mark.parametrize(
     ("a", "b", "error", "message"),
     [

@@ -93,6 +93,7 @@ def test_neither_unit_nor_origin_matters() -> None:
     assert symmetry_test(far, swap).copies == 0
 
 
+@pytest.mark.usefixtures("as_user")
 def test_the_door() -> None:
     """One clear error for everything that would give a number without a meaning."""
     x, quarter = normal(1797, 8, 8), QUARTER

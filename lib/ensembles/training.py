@@ -9,6 +9,7 @@ member and its training by hand.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -18,7 +19,7 @@ from torch.nn.functional import conv2d, cross_entropy, layer_norm
 from lib.checks import check_choice, check_int, check_tensor, generator_of
 from lib.progress import progress
 
-Members = tuple[Tensor, ...]  # parameters of one member, or of several along a leading axis
+Members = Sequence[Tensor]  # parameters of one member, or of several along a leading axis
 
 SUPPORTS = {
     "full": ((1, 1, 1), (1, 1, 1), (1, 1, 1)),

@@ -112,10 +112,8 @@ def max_margin(features: Tensor, labels: Tensor) -> MaxMargin:
 
     Parameters
     ----------
-    features
-        Points x_i, shape ``(n, d)``.
-    labels
-        Labels y_i, each 1 or −1, shape ``(n,)``.
+    features, labels
+        As for :func:`separability`.
 
     Raises
     ------

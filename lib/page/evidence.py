@@ -244,10 +244,8 @@ def _report_line(outcome: Outcome) -> str:
 
 def _seeds(seeds: int | Iterable[int]) -> int | list[int]:
     if isinstance(seeds, Iterable) and not isinstance(seeds, str):
-        several = [int(seed) for seed in seeds]
-        return several
-
-    return seeds
+        return [int(seed) for seed in seeds]
+    return int(seeds)
 
 
 def _is_function(part: Any) -> bool:
