@@ -21,6 +21,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from PIL import Image
+from scipy.spatial import cKDTree
 
 from lib.page.figure_data import figure_data
 
@@ -217,12 +218,22 @@ def png(fig: Figure, dpi: int = DPI, *, tight: bool = True) -> bytes:
 
 
 def in_few_colours(picture: bytes) -> bytes:
-    """Return a PNG with a palette of 256 colours, a third of the size, where nobody sees it; photographs stay."""
+    """Return a PNG with a palette of 256 colours, a third of the size, where nobody sees it; photographs stay.
+
+    The palette holds the 64 most frequent colours as they are, so that lines keep theirs, and a median cut of all.
+    """
     with Image.open(io.BytesIO(picture)) as image:
         full = image.convert("RGB")
-    small, buffer = full.quantize(256, dither=Image.Dither.NONE), io.BytesIO()
-    if np.abs(np.asarray(small.convert("RGB"), float) - np.asarray(full)).max(-1).mean() > _UNSEEN:
+    pixels, buffer = np.asarray(full).astype(int), io.BytesIO()
+    packed, place, count = np.unique(pixels @ [65536, 256, 1], return_inverse=True, return_counts=True)
+    colours = np.stack([packed >> 16, packed >> 8 & 255, packed & 255], 1)
+    cut = np.reshape(full.quantize(192, dither=Image.Dither.NONE).getpalette(), (-1, 3))[:192]
+    palette = np.concatenate([colours[np.argsort(-count, kind="stable")[:64]], cut])
+    moved, nearest = cKDTree(palette).query(colours)
+    if (moved * count).sum() / count.sum() > _UNSEEN:
         return picture
+    small = Image.fromarray(nearest[place].reshape(pixels.shape[:2]).astype(np.uint8), "P")
+    small.putpalette(palette.astype(np.uint8).tobytes())
     small.save(buffer, "png", optimize=True)
     return buffer.getvalue()
 
