@@ -19,7 +19,7 @@ WORKERS ?= 2
 POINTS := tests/test_sweep_points.py
 
 .DEFAULT_GOAL := help
-.PHONY: help book editions test mutants twice processors points lint lab execute seeds groups bench resolve constraints clean
+.PHONY: help book editions test mutants twice processors points lint lab execute seeds groups bench gpu resolve constraints clean
 
 help:  ## say what can be made
 	@echo "Symmetry, Measured. Targets:"
@@ -98,6 +98,9 @@ bench: $(STAMP)  ## run the side-by-side timings anew and store them for the pag
 	rm -rf sweep-results/timings
 	$(BIN)/python -m lib.sweep run sweeps/timings.yml --workers 1 -o sweep-results/timings
 	$(BIN)/python -m lib.sweep store sweeps/timings.yml -o sweep-results/timings --to data/results/performance/timings.parquet
+
+gpu: $(STAMP)  ## run what waits for a GPU, in pieces of eight minutes (PIECES="tests chapters", OPTIONS=--small for any machine)
+	$(BIN)/python -m benchmarks.gpu $(OPTIONS) $(PIECES)
 
 # The first release of each Python, and Debian 12's. PyTorch's packages need macOS 14.
 resolve: $(STAMP)  ## check that the pins have ready-made packages for every Python and system

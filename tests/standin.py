@@ -21,7 +21,10 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 PLACE = torch.device("meta")
 _COPIES = ("aten::_to_copy", "aten::copy_")
-_LAZY = {"aten::_conj": torch.conj_physical, "aten::_neg_view": torch.neg}
+_LAZY = {
+    "aten::_conj": lambda x: torch.conj_physical(torch.as_tensor(x)),  # a number is no tensor
+    "aten::_neg_view": torch.neg,
+}
 _INDEXED = ("aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_")
 
 
