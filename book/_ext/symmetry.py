@@ -307,7 +307,17 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.setup_extension("sphinx.ext.autodoc")
     app.setup_extension("sources_of_tests")
     app.setup_extension("claim_graph")
-    for name in ("architecture", "figure_data", "folded_api", "landing", "ledger_data", "lighter", "mending", "social"):
+    for name in (
+        "architecture",
+        "figure_data",
+        "folded_api",
+        "landing",
+        "ledger_data",
+        "lighter",
+        "mending",
+        "social",
+        "source_table",
+    ):
         app.setup_extension(name)
     app.add_directive("api", Api)
     app.add_directive("ledger", Ledger)
