@@ -132,5 +132,5 @@ def _named(of: Any) -> Any:
 
 def mutants() -> Iterator[Mutant]:
     """Yield all mutants in the order of the register."""
-    for section in "HGSBAEMN":
+    for section in "HGSBAEMNX":
         yield from importlib.import_module(f"tests.mutants.{section.lower()}").MUTANTS

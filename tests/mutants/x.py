@@ -1,0 +1,108 @@
+"""Wrong implementations for the claims of section X: further statements of the sources."""
+
+from __future__ import annotations
+
+from tests.mutants import Mutant
+
+_FEW = {"seeds": 2}
+
+MUTANTS: list[Mutant] = [
+    Mutant(
+        "X2",
+        "the smallest singular pieces are kept, not the largest",
+        ("saving",),
+        page={"for _, k, c, r in sorted(order, reverse=True):": "for _, k, c, r in sorted(order):"},
+        parameters=_FEW,
+        slow=True,
+    ),
+    Mutant(
+        "X3",
+        "the network convolves over the cyclic group of the same order",
+        ("gain_on_low_rank",),
+        page={'"group convolution": group_convolution(G, 3),': '"group convolution": circular_convolution(n, 3),'},
+        slow=True,
+    ),
+    Mutant(
+        "X4",
+        "every class has hidden layers of its own",
+        ("residual",),
+        page={
+            "net = classifier(H, L, K)\n        for": (
+                "from lib.symmetry.groups import DirectProduct\n"
+                "        net = group_convolution(DirectProduct(Cyclic(K), H), L)\n        for"
+            )
+        },
+        parameters=_FEW,
+        slow=True,
+    ),
+    Mutant(
+        "X5",
+        "the plain convolution reads the elements in the group's own order, and the group convolution in the list's",
+        ("share_in_order",),
+        page={
+            '"plain convolution": (circular_convolution(64, 3), listed),': (
+                '"plain convolution": (group_convolution(D32, 3), same),'
+            ),
+            '"group convolution": (group_convolution(D32, 3), same),': (
+                '"group convolution": (circular_convolution(64, 3), listed),'
+            ),
+        },
+        parameters=_FEW,
+        slow=True,
+    ),
+    Mutant(
+        "X6",
+        "the inverse of the square root",
+        ("one_minus_cosine",),
+        page={"return (vectors * values.sqrt()) @ vectors.mT": "return (vectors / values.sqrt()) @ vectors.mT"},
+        parameters=_FEW,
+        slow=True,
+    ),
+    Mutant(
+        "X1",
+        "averages leave one element out",
+        ("collapse_gap",),
+        page={
+            "mean_q, mean_p = (v[moved].mean(0) for v in (q, p))": (
+                "mean_q, mean_p = (v[moved[:-1]].mean(0) for v in (q, p))"
+            )
+        },
+        parameters=_FEW,
+    ),
+    Mutant(
+        "X12",
+        "the step is projected onto nothing: the fixed entries are trained as well",
+        ("drift",),
+        page={"end = train(start, x, y, steps, free=free.to(layers))[-1]": "end = train(layers, x, y, steps)[-1]"},
+        parameters=_FEW | {"steps": 20},
+    ),
+    Mutant(
+        "X12",
+        "members start on half of the orbit",
+        ("residual",),
+        page={
+            "ways = [train(A, x, y, steps, free=free) for A in start]": (
+                "ways = [train(A, x, y, steps, free=free) for A in start[: len(start) // 2]]"
+            )
+        },
+        parameters=_FEW | {"steps": 20},
+    ),
+    Mutant(
+        "X13",
+        "statistics of each pixel, and not of all",
+        ("lemma",),
+        page={'"batch norm": partial(standardised, axes=(0, 2)),': '"batch norm": partial(standardised, axes=(0,)),'},
+        parameters=_FEW | {"steps": 20},
+    ),
+    Mutant(
+        "X15",
+        "the answer to the question as it is, and not the mean of all",
+        ("violations", "identity"),
+        page={
+            "return loss(each, y).mean(), loss(each.mean(0), y).mean()": (
+                "return loss(each, y).mean(), loss(each[0], y).mean()"
+            )
+        },
+        parameters=_FEW | {"steps": 20},
+    ),
+]
