@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from lib.checks import check_instance, check_int, check_tensor, unit_of
+from lib.checks import check_tensor, unit_of
 from lib.symmetry.representations import Representation
 from lib.transport.quotient import linear
 from lib.transport.two_sample import TwoSampleResult
@@ -35,18 +35,11 @@ def orbit_test(
     Parameters
     ----------
     points
-        Samples, shape ``(..., n, dim)``; leading axes are separate samples.
+        Samples, shape ``(..., n, dim)``, n ≥ 2; leading axes are separate samples.
     representation
         How the group acts; isometries of a finite group.
-    generator
-        Source of the group elements.
-    draws
-        Number of random moves.
-
-    Returns
-    -------
-    TwoSampleResult
-        The statistic is ``T(x)``; both parts have shape ``(...)``.
+    generator, draws
+        Source and number of the random moves.
 
     Raises
     ------
@@ -54,8 +47,6 @@ def orbit_test(
         Points of another dimension, fewer than two, or too many for the memory; a group that is not finite or
         does not act by isometries.
     """
-    check_int("draws", draws)
-    check_instance("generator", generator, torch.Generator)
     action = linear(representation)
     x = check_tensor("points", points, (None, representation.dim), inexact=True, real=True)
     group, n = representation.group, x.shape[-2]

@@ -15,7 +15,7 @@ from scipy.stats import norm
 from scipy.stats import t as student
 from torch import Tensor
 
-from lib.checks import check_callable, check_float, check_instance, check_int, check_tensor, seeded, unit_of
+from lib.checks import seeded, unit_of
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,7 @@ def bootstrap(statistic: Callable[[Tensor], Tensor], seeds: int, resamples: int,
     seeds, resamples, seed
         How many seeds there are (at least two), bootstrap samples, and the seed of the bootstrap.
     """
-    check_callable("statistic", statistic)
-    rng = seeded(seed)
-    check_int("seeds", seeds, minimum=2)
-    draws = torch.randint(seeds, (check_int("resamples", resamples), seeds), generator=rng, device="cpu")
+    draws = torch.randint(seeds, (resamples, seeds), generator=seeded(seed), device="cpu")
     tail = float(norm.cdf(-math.sqrt(seeds / (seeds - 1)) * student.ppf(0.975, seeds - 1)))
     values = statistic(draws)
     low, high = values.quantile(values.new_tensor([tail, 1 - tail])).tolist()
@@ -55,18 +52,12 @@ def bootstrap(statistic: Callable[[Tensor], Tensor], seeds: int, resamples: int,
 def paired_interval(a: Tensor, b: Tensor) -> Interval:
     """Return the mean of a − b over the seeds with Student's 95 % interval for paired values, shapes ``(seeds,)``.
 
-    Raises
-    ------
-    ValueError
-        Shapes that differ, or fewer than two seeds.
-
     Examples
     --------
     >>> found = paired_interval(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([0.5, 1.5, 2.6]))
     >>> round(found.value, 3), round(found.low, 3), round(found.high, 3)
     (0.467, 0.323, 0.61)
     """
-    _check_pair(a, b)
     gap = a.detach().double() - b.detach().double()
     unit = unit_of(gap)  # squares of differences may leave the range
     mean, reach = (float(unit * t) for t in ((gap / unit).mean(), (gap / unit).std() * math.sqrt(1 / len(gap))))
@@ -80,7 +71,6 @@ def median_gap(a: Tensor, b: Tensor, resamples: int = 4000) -> Interval:
     Seeds are resampled jointly: a seed stands for one training set, which both have in common. With an even number of
     seeds the median is the mean of the two middle values.
     """
-    _check_pair(a, b)
     both = torch.stack([a, b]).double()
 
     def gap(draws: Tensor) -> Tensor:
@@ -88,13 +78,6 @@ def median_gap(a: Tensor, b: Tensor, resamples: int = 4000) -> Interval:
         return middle[0] - middle[1]
 
     return bootstrap(gap, len(a), resamples)
-
-
-def _check_pair(a: Tensor, b: Tensor) -> None:
-    check_tensor("a", a, (None,), inexact=True, real=True)
-    check_tensor("b", b, (None,), inexact=True, real=True)
-    if a.ndim != 1 or a.shape != b.shape or len(a) < 2:
-        raise ValueError(f"a and b must be one value per seed, at least 2, got {tuple(a.shape)} and {tuple(b.shape)}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,15 +96,13 @@ class Curve:
     scores: Tensor
 
     def __post_init__(self) -> None:
-        if check_tensor("amounts", self.amounts, (None,), real=True).ndim != 1:
-            raise ValueError(f"amounts must have shape (k,), got {tuple(self.amounts.shape)}")
-        check_tensor("scores", self.scores, (len(self.amounts), None), inexact=True, real=True)
-        if self.scores.ndim != 2 or not self.scores.numel() or len(self.amounts) < 2:
-            raise ValueError(f"scores must have shape (k, seeds) with k at least 2, got {tuple(self.scores.shape)}")
-        if not bool((self.amounts[0] > 0) & (self.amounts.diff() > 0).all()):
-            raise ValueError(f"amounts must be positive and increasing, got {self.amounts.tolist()}")
-        if not bool((self.scores > 0).all()):
-            raise ValueError("scores must be positive")
+        if (
+            not self.scores.numel()
+            or (self.scores <= 0).any()
+            or self.amounts[0] <= 0
+            or (self.amounts.diff() <= 0).any()
+        ):
+            raise ValueError(f"amounts must be positive and increase, scores be positive, got {self}")
 
     def best(self, draws: Tensor) -> Tensor:
         """Return the best mean score with at most each amount, seeds drawn as ``(count, m)``; shape ``(count, k)``."""
@@ -176,17 +157,8 @@ def equivalent_factor(plain: Curve, smart: Curve, levels: int = 9, resamples: in
         Number of levels, evenly spaced in the logarithm.
     resamples, seed
         Number of bootstrap samples, and their seed.
-
-    Raises
-    ------
-    ValueError
-        Curves with different numbers of seeds, or with a single one.
     """
-    runs = check_instance("plain", plain, Curve).scores.shape[1]
-    check_instance("smart", smart, Curve)
-    if smart.scores.shape[1] != runs:
-        raise ValueError(f"both curves must have the same seeds, got {runs} and {smart.scores.shape[1]}")
-    check_int("levels", levels, minimum=2)
+    runs = plain.scores.shape[1]
     x_plain, x_smart = plain.amounts.tolist(), smart.amounts.tolist()
 
     def log_factor(draws: Tensor) -> Tensor:
@@ -208,10 +180,7 @@ def equivalent_factor(plain: Curve, smart: Curve, levels: int = 9, resamples: in
 
 def factor_by_level(plain: Curve, smart: Curve, at: Sequence[float]) -> list[float]:
     """Return the equivalent factor of the mean curves at given levels, NaN where one of them does not cover it."""
-    check_instance("plain", plain, Curve)
-    check_instance("smart", smart, Curve)
-    wanted = [[check_float("at", q, minimum=1e-300) for q in at]]
-    levels = torch.tensor(wanted, dtype=torch.float64, device=plain.scores.device)
+    levels = torch.tensor([list(at)], dtype=torch.float64, device=plain.scores.device)
     every = torch.arange(plain.scores.shape[1], device="cpu")[None]
     a, b = plain.best(every), smart.best(every)
     factors = (plain.reach(a, levels) - smart.reach(b, levels)).exp()[0]
