@@ -10,7 +10,6 @@ from scipy.optimize import minimize_scalar
 from lib.symmetry.actions import natural, planar
 from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
 from lib.symmetry.representations import MatrixRepresentation
-from lib.symmetry.symmetrization import symmetrize_function
 from lib.transport.discrete_divergences import (
     FAMILIES,
     divergence,
@@ -27,7 +26,7 @@ from lib.transport.divergences import KINDS, invariant_program, regularised_batc
 from lib.transport.finite_spaces import FiniteSpace, orbit_closure
 from lib.transport.kernels import mmd_squared
 from lib.transport.quotient import linear, no_group
-from tests.oracles import symmetrize_measure
+from tests.oracles import feature_average, symmetrize_measure
 
 DOUBLE = torch.float64
 GROUPS = {
@@ -106,7 +105,7 @@ def test_symmetrisation_is_that_of_the_haar_module(representation):
     def function(x):
         return (x @ torch.arange(1, x.shape[-1] + 1).to(x)).sin()
 
-    averaged = symmetrize_function(function, representation)(space.points)
+    averaged = feature_average(function, representation)(space.points)
     torch.testing.assert_close(space.symmetrise_function(function(space.points)), averaged)
 
 

@@ -81,27 +81,20 @@ class Group(ABC):
         """Return which of the arrays ``a`` are elements of the group, shape of the batch axes."""
 
     def check(self, name: str, a: Any) -> Tensor:
-        """Return ``a`` if it holds elements of the group, of shape ``(..., *element_shape)``.
+        """Return the argument ``name`` if it holds elements of the group, of shape ``(..., *element_shape)``.
 
         Raises
         ------
         TypeError
-            ``a`` is no tensor, or its dtype is of another kind than ``dtype``; ``name`` is the argument's name.
+            No tensor, or of another kind than ``dtype``.
         ValueError
             The last axes are not ``element_shape``, or an entry is no element of the group.
         """
-        self.check_form(name, a)
+        check_tensor(name, a, self.element_shape, inexact=not self.is_finite)
+        if a.is_complex() != self.dtype.is_complex or (self.is_finite and a.dtype != self.dtype):
+            raise TypeError(f"{name} must hold elements of {self}, of dtype {self.dtype}, got {a.dtype}")
         if not holds(self.contains(a)):
             raise ValueError(f"{name} must hold elements of {self}, got others among shape {tuple(a.shape)}")
-        return a
-
-    def check_form(self, name: str, a: Any) -> Tensor:
-        """Return ``a`` if it has the dtype and the last axes of group elements; raise as :meth:`check` otherwise."""
-        check_tensor(name, a, self.element_shape)
-        inexact = self.dtype.is_floating_point or self.dtype.is_complex
-        alike = a.is_complex() == self.dtype.is_complex and a.is_floating_point() == self.dtype.is_floating_point
-        if not alike or (torch.finfo(a.dtype).bits < 32 if inexact else a.dtype != self.dtype):
-            raise TypeError(f"{name} must hold elements of {self}, of dtype {self.dtype}, got {a.dtype}")
         return a
 
     def unsqueeze(self, g: Tensor, axes: int = 1) -> Tensor:

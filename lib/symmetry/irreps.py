@@ -14,10 +14,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lib.checks import check_instance, check_tensor, seeded
+from lib.checks import seeded
 from lib.symmetry.group_convolution import moved_characters, split
 from lib.symmetry.groups import FiniteGroup
-from lib.symmetry.own_groups import check_table
 from lib.symmetry.representations import MatrixRepresentation
 
 DECOMPOSITION_LIMIT = 1024  # order of H, whose regular representation is decomposed
@@ -42,14 +41,7 @@ def eigenspaces(table: Tensor, c: Tensor) -> list[Tensor]:
     -------
     list of Tensor
         Orthonormal bases, shape ``(n, d)`` each.
-
-    Raises
-    ------
-    TypeError, ValueError
-        No multiplication table, or c has another length, is no tensor or not finite.
     """
-    if check_tensor("c", c, (len(check_table(table)),), inexact=True).ndim != 1:
-        raise ValueError(f"c must have shape ({len(table)},), got {tuple(c.shape)}")
     operator = c[table.argsort(-1)]  # row u lists the numbers of u⁻¹w
     values, vectors = torch.linalg.eigh((operator + operator.mH) / 2)
     gap = max(1e-9, 64 * torch.finfo(c.dtype).eps) * float((values[-1] - values[0]).detach())
@@ -60,13 +52,7 @@ def eigenspaces(table: Tensor, c: Tensor) -> list[Tensor]:
 def decompose_regular(table: Tensor, generator: torch.Generator) -> tuple[Tensor, ...]:
     """Return all irreducible unitary representations of a small group, by decomposing its regular representation.
 
-    Parameters
-    ----------
-    table
-        Multiplication table, ``table[i, j]`` being the number of the product of i and j, order at most
-        ``DECOMPOSITION_LIMIT``.
-    generator
-        Source of the random element.
+    Takes a multiplication table, as in :func:`eigenspaces`, and the source of the random element.
 
     Returns
     -------
@@ -79,8 +65,8 @@ def decompose_regular(table: Tensor, generator: torch.Generator) -> tuple[Tensor
     RuntimeError
         No random element separates the representations (does not happen for the table of a group).
     """
-    n = len(check_table(table))
-    u, left = torch.arange(n, device=table.device), table.argsort(-1)
+    n, left = len(table), table.argsort(-1)
+    u = torch.arange(n, device=table.device)
     one = int((table.diagonal() == u).nonzero())
     conjugates = table[left[:, left[:, one]], u[:, None]]  # row u, column g: the number of u⁻¹g⁻¹u
     for _ in range(_ATTEMPTS):
@@ -99,14 +85,11 @@ def decompose_regular(table: Tensor, generator: torch.Generator) -> tuple[Tensor
 
 def _matrices_by_dimension(table: Tensor, found: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, ...]:
     """Return V* L(g) V for the eigenspaces V, where (L(g)V)(u) = V(g⁻¹u), stacked by dimension."""
-    left = table.argsort(-1)
+    left, stacks = table.argsort(-1), {}
     found = sorted(found, key=lambda pair: [(-round(z.real, 6), -round(z.imag, 6)) for z in pair[0].tolist()])
-    sizes = sorted({basis.shape[1] for _, basis in found})
-    stacks = []
-    for d in sizes:
-        bases = [basis for _, basis in found if basis.shape[1] == d]
-        stacks.append(torch.stack([torch.einsum("ua,gub->gab", V.conj(), V[left]) for V in bases]))
-    return tuple(stacks)
+    for _, V in found:
+        stacks.setdefault(V.shape[1], []).append(torch.einsum("ua,gub->gab", V.conj(), V[left]))
+    return tuple(torch.stack(stacks[d]) for d in sorted(stacks))
 
 
 @dataclass(frozen=True)
@@ -161,7 +144,7 @@ class Irreducibles:
     """
 
     def __init__(self, group: FiniteGroup, seed: int = 0) -> None:
-        self.group = check_instance("group", group, FiniteGroup)
+        self.group = group
         self.moduli, self.complement = split(group) or ((1,), group)
         if self.complement.order > DECOMPOSITION_LIMIT:
             wanted = f"A ⋊ H with A a product of cyclic groups and H of order at most {DECOMPOSITION_LIMIT}"
