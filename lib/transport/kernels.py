@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from lib.checks import check_float
 from lib.transport.quotient import CHUNK, Isometries, polar
 from lib.transport.turned_kernel import BLOCK, LARGEST_ROOT, TurnedKernel
 
@@ -29,6 +30,7 @@ def orbit_kernel(x: Tensor, y: Tensor, action: Isometries, bandwidth: float) -> 
 
     """
     action.check(x, y)
+    check_float("bandwidth", bandwidth, minimum=1e-300)
     if action.turns is not None:
         (r, theta), (rho, phi) = polar(x), polar(y)
         radii = [float(f(t.detach())) for f in (torch.min, torch.max) for t in (r, rho)]

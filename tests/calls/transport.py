@@ -148,7 +148,7 @@ def savings(amounts, plain, smart):
     samples=(0, 1),
 )
 def particles(a, b):
-    closed = particle_distances.projection_rmd2(a, torch.diag(torch.tensor([1.0, 1.0, 0.0])))
+    closed = particle_distances.projection_rmd2(a, torch.tensor([1.0, 1.0, 0.0], device="cpu").diag())
     return particle_distances.squared_w2(a, b), particle_distances.rmd2(a, b), closed
 
 
