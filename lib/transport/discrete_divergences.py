@@ -9,7 +9,6 @@ kernels are invariant, so that each stays right where the theorem's hypotheses f
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -21,7 +20,7 @@ from scipy.special import xlog1py
 from torch import Tensor
 
 from lib.checks import check_probabilities, unit_of
-from lib.transport.divergences import PIVOTS, Kind, invariant_program, transport
+from lib.transport.divergences import PIVOTS, Kind, dual_values, invariant_program, solve, transport
 from lib.transport.finite_spaces import FiniteSpace
 
 if TYPE_CHECKING:
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
 
 Family = Literal["w1", "mmd", "alpha2", "kl"]
 FAMILIES = get_args(Family)
-_ACCURACY = dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), 1e-10)
-_SUFFICIENT = dict.fromkeys(("reduced_tol_gap_abs", "reduced_tol_gap_rel", "reduced_tol_feas"), 1e-8)
 
 
 def divergence(
@@ -165,7 +162,7 @@ def regularised(space: FiniteSpace, q: Tensor, p: Tensor, kind: Kind = "alpha2",
     if unit == 1:
         squares = cp.sum_squares(cp.multiply(mass**-0.5, received)) / 2
         reweighting = cp.sum(cp.kl_div(received, mass)) if kind == "kl" else squares
-        _solve(cp.Problem(cp.Minimize(reweighting + cost @ plan), constraints[:1]))
+        solve(cp.Problem(cp.Minimize(reweighting + cost @ plan), constraints[:1]))
         best = plan.value.clip(0)
         moved = np.bincount(run, cost * best, minlength=len(a))
         return _shaped(moved + _f_divergence((columns @ best).reshape(a.shape), b, kind), q)
@@ -193,35 +190,11 @@ def regularised_invariant(
     Donsker and Varadhan, ``E_q γ − log E_p exp γ``. One unknown per orbit, and for every pair of orbits the
     tightest inequality. Every invariant γ gives a lower bound. Arguments as in :func:`regularised`.
     """
-    import cvxpy as cp
-
     a, b = (law @ _orbit_sums(space).cpu().numpy() for law in _laws(space, q, p))
-    limits = lipschitz * _orbit_limits(space).amin(0).cpu().numpy()
-    i, j = np.nonzero(~np.eye(space.orbits, dtype=bool))
-    unit = _unit(limits[i, j])
-    gamma = cp.Variable((space.orbits, len(a)))  # in units of λ; less one for alpha2 and λ < 1
-    constraints, gain = [gamma[i] - gamma[j] <= limits[i, j, None] / unit], cp.sum(cp.multiply(a.T, gamma))
-    if unit < 1:  # then |γ| ≤ 1 at the maximum, and f* is smooth
-
-        def quadratic(here: np.ndarray) -> cp.Expression:
-            slope, bend = (np.exp(unit * here), np.exp(unit * here)) if kind == "kl" else (1 + unit * here, 1)
-            bent = cp.sum_squares(cp.multiply(np.sqrt(unit * bend * b.T), gamma - here)) / 2
-            return gain - cp.sum(cp.multiply(b.T * slope, gamma)) - bent
-
-        _newton(lambda here: cp.Problem(cp.Maximize(quadratic(here)), [*constraints, cp.abs(gamma) <= 1]), gamma, unit)
-        best = gamma.value.T
-        penalty = np.expm1(unit * best) / unit if kind == "kl" else best + unit * best**2 / 2
-        return _shaped(unit * (a * best - b * penalty).sum(-1), q)
-    if kind == "kl":
-        penalty = cp.sum(cp.multiply(b.T, cp.exp(gamma)))
-    else:
-        positive = cp.Variable(gamma.shape, nonneg=True)
-        constraints.append(positive >= gamma)
-        penalty = cp.sum_squares(cp.multiply(np.sqrt(b.T), positive)) / 2
-    _solve(cp.Problem(cp.Maximize(gain - penalty), constraints))
-    best = gamma.value.T
-    conjugate = np.expm1(best) if kind == "kl" else (best.clip(0) ** 2 + 1) / 2
-    return _shaped((a * best - b * conjugate).sum(-1), q)
+    limits = _orbit_limits(space).amin(0).cpu().numpy()
+    for k in range(space.orbits):  # the tightest inequality for every pair: shortest paths
+        limits = np.minimum(limits, limits[:, k, None] + limits[k])
+    return _shaped(dual_values(lipschitz * np.tile(limits, (len(a), 1, 1)), a, b, kind), q)
 
 
 def _unit(costs: np.ndarray) -> float:
@@ -233,7 +206,7 @@ def _newton(problem_at: Callable[[np.ndarray], cvxpy.Problem], unknown: cvxpy.Va
     """Solve quadratic programs, each expanded at the solution of the one before, until they agree."""
     here = np.zeros(unknown.shape)
     for _ in range(30):
-        _solve(problem_at(here))
+        solve(problem_at(here))
         if unit * np.abs(unknown.value - here).max(initial=0.0) < 1e-7:
             return
         here = unknown.value
@@ -258,20 +231,6 @@ def _orbit_limits(space: FiniteSpace) -> Tensor:
 def _orbit_sums(space: FiniteSpace) -> Tensor:
     """Return the matrix that sums masses over orbits, shape ``(N, orbits)``."""
     return torch.nn.functional.one_hot(space.labels, space.orbits).double()
-
-
-def _solve(problem: cvxpy.Problem) -> None:
-    """Solve to ``_ACCURACY``, or at least to ``_SUFFICIENT``, of which the solver would warn."""
-    import cvxpy
-
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Solution may be inaccurate", UserWarning)
-        try:
-            problem.solve(solver="CLARABEL", **_ACCURACY, **_SUFFICIENT)
-        except cvxpy.SolverError as error:
-            raise ArithmeticError(f"the convex program was not solved: {error}") from None
-    if problem.status not in ("optimal", "optimal_inaccurate"):
-        raise ArithmeticError(f"the convex program was not solved: {problem.status}")
 
 
 def _each(value: Callable[[np.ndarray, np.ndarray], float], space: FiniteSpace, q: Tensor, p: Tensor) -> Tensor:

@@ -7,7 +7,8 @@ invariant potentials, are kept as independent oracles for small samples.
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+import warnings
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 import torch
@@ -19,6 +20,9 @@ from torch import Tensor
 from lib.checks import check_probabilities
 from lib.transport.quotient import Isometries
 
+if TYPE_CHECKING:
+    import cvxpy
+
 Kind = Literal["alpha2", "kl"]
 KINDS = get_args(Kind)
 # How often the simplex of POT may pivot; its own limit of 1e5 stops early on a thousand points.
@@ -26,6 +30,8 @@ PIVOTS = 10_000_000
 _BLOCK = 2**16  # entries of cost matrices computed together: few enough to stay in the cache
 _POTENTIALS = 2**10  # unknowns of one convex program
 _COARSE = 1e-6  # of the largest cost: plans that are cheaper than this are computed again
+_ACCURACY = dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), 1e-10)
+_SUFFICIENT = dict.fromkeys(("reduced_tol_gap_abs", "reduced_tol_gap_rel", "reduced_tol_feas"), 1e-8)
 _EXPONENT = 500  # exp overflows from 709 on
 
 
@@ -144,13 +150,15 @@ def regularised_batch(
     ``(replicates, n, dim)`` and ``(replicates, m, dim)``; the values have no slopes.
     """
     points, values = torch.cat([x.detach(), y.detach()], 1), []
+    first = np.arange(points.shape[1]) < x.shape[1]
+    masses = first / x.shape[1], ~first / y.shape[1]
     for some in points.split(max(1, _POTENTIALS // points.shape[1])):
         cost = lipschitz * action.distance(some, some).cpu().numpy()
-        values.append(dual_values(cost, x.shape[1], kind))
+        values.append(dual_values(cost, *(np.tile(mass, (len(some), 1)) for mass in masses), kind))
     return torch.tensor(np.concatenate(values), dtype=x.dtype, device=x.device)
 
 
-def dual_values(cost: np.ndarray, first: int, kind: Kind) -> np.ndarray:
+def dual_values(cost: np.ndarray, q: np.ndarray, p: np.ndarray, kind: Kind) -> np.ndarray:
     """Maximise the dual over potentials with ``γ_i − γ_j ≤ cost_ij``, adding inequalities where they are violated.
 
     Small costs are scaled: with λ the largest cost, or 1 if that is smaller, and γ = λη (``kl``) or 1 + λη (``alpha2``)
@@ -160,9 +168,9 @@ def dual_values(cost: np.ndarray, first: int, kind: Kind) -> np.ndarray:
     Parameters
     ----------
     cost
-        Distances between the orbits of all points, shape ``(replicates, N, N)``, those of Q first.
-    first
-        Number of points of Q.
+        Distances between the orbits of all points, shape ``(replicates, N, N)``.
+    q, p
+        Masses of the points, shape ``(replicates, N)``.
     kind
         ``"alpha2"`` or ``"kl"``.
 
@@ -182,12 +190,12 @@ def dual_values(cost: np.ndarray, first: int, kind: Kind) -> np.ndarray:
     active = np.stack([_first_inequalities(c) for c in cost])
     eta, diagonal = np.zeros(cost.shape[:2]), np.arange(cost.shape[1])
     for _ in range(60):
-        before, eta = eta, _solve_round(cost, active, first, kind, eta, unit[..., 0])
+        before, eta = eta, _solve_round(cost, active, q, p, kind, eta, unit[..., 0])
         slack = (eta[:, :, None] - eta[:, None, :] - cost) / rounding
         settled = kind == "alpha2" or np.abs(unit[..., 0] * (eta - before)).max() < 1e-6
         if slack.max() < 1e-8 and settled:
             eta = (eta[:, None, :] + cost).min(-1)  # exactly feasible: the value is a lower bound
-            return unit[:, 0, 0] * _dual_objective(eta, first, kind, unit[..., 0]).clip(0)
+            return unit[:, 0, 0] * _dual_objective(eta, q, p, kind, unit[..., 0]).clip(0)
         active |= slack > -1e-9
         active[:, diagonal, diagonal] = False
     raise ArithmeticError("the dual of the regularised divergence did not settle within 60 rounds")
@@ -204,18 +212,19 @@ def _first_inequalities(cost: np.ndarray) -> np.ndarray:
     return active | active.T
 
 
-def _dual_objective(eta: np.ndarray, first: int, kind: str, unit: np.ndarray) -> np.ndarray:
+def _dual_objective(eta: np.ndarray, q: np.ndarray, p: np.ndarray, kind: str, unit: np.ndarray) -> np.ndarray:
     """Return the objectives of scaled potentials; ``unit`` is λ, shape ``(replicates, 1)``."""
-    gain, rest = eta[:, :first].mean(1), eta[:, first:]
+    gain = (q * eta).sum(1)
     if kind == "alpha2":
-        p = np.maximum(rest, -1 / unit)
-        return gain - (p + unit * p**2 / 2).mean(1)
-    top = rest.max(1, keepdims=True)
-    return gain - top[:, 0] - np.log1p(np.expm1(unit * (rest - top)).mean(1)) / unit[:, 0]
+        positive = np.maximum(eta, -1 / unit)
+        return gain - (p * (positive + unit * positive**2 / 2)).sum(1)
+    top = np.where(p > 0, eta, -np.inf).max(1, keepdims=True)
+    growth = np.expm1(unit * np.minimum(eta - top, 0))
+    return gain - top[:, 0] - np.log1p((p * growth).sum(1)) / unit[:, 0]
 
 
 def _solve_round(
-    cost: np.ndarray, active: np.ndarray, first: int, kind: str, eta: np.ndarray, unit: np.ndarray
+    cost: np.ndarray, active: np.ndarray, q: np.ndarray, p: np.ndarray, kind: str, eta: np.ndarray, unit: np.ndarray
 ) -> np.ndarray:
     """Return the best scaled potentials for some of the inequalities; for KL, those of the expansion at ``eta``.
 
@@ -231,26 +240,34 @@ def _solve_round(
     entries = np.concatenate([np.ones(len(i)), -np.ones(len(i))])
     columns = np.concatenate([place[replicate, i], place[replicate, j]])
     matrix = coo_array((entries, (rows, columns)), shape=(len(i), eta.size)).tocsr()
-    potential, m = cp.Variable(eta.size), eta.shape[1] - first
-    weight = np.broadcast_to(unit, (len(eta), m)).ravel()
-    gain = cp.sum(potential[place[:, :first].ravel()]) * (m / first)  # times m: the solver prefers weights of order one
-    rest, constraints = potential[place[:, first:].ravel()], [matrix @ potential <= cost[active]]
+    potential, charged = cp.Variable(eta.size), p > 0
+    mass, weight = p[charged] / p.max(), np.broadcast_to(unit, p.shape)[charged]  # the solver prefers order one
+    gain, rest = (q / p.max()).ravel() @ potential, potential[place[charged]]
+    constraints = [matrix @ potential <= cost[active]]
     if kind == "alpha2":
         positive = cp.Variable(rest.size)
         constraints += [positive >= rest, positive >= -np.minimum(1 / weight, 2)]  # |η| ≤ 1 at the maximum for λ < 1
-        objective = gain - cp.sum(positive) - cp.sum_squares(cp.multiply(np.sqrt(weight), positive)) / 2
+        objective = gain - mass @ positive - cp.sum_squares(cp.multiply(np.sqrt(weight * mass), positive)) / 2
     else:
-        here = eta[:, first:].ravel()
-        growth, step = np.exp(weight * here), rest - here
+        here = eta[charged]
+        growth, step = mass * np.exp(weight * here), rest - here
         objective = gain - growth @ step - cp.sum_squares(cp.multiply(np.sqrt(weight * growth), step)) / 2
-    problem = cp.Problem(cp.Maximize(objective), constraints)
-    try:
-        problem.solve(solver=cp.CLARABEL)
-    except cp.SolverError as error:
-        raise ArithmeticError(f"the dual of the regularised divergence was not solved: {error}") from None
-    if problem.status != "optimal":
-        raise ArithmeticError(f"the dual of the regularised divergence was not solved: {problem.status}")
+    solve(cp.Problem(cp.Maximize(objective), constraints))
     return potential.value.reshape(eta.shape)
+
+
+def solve(problem: cvxpy.Problem) -> None:
+    """Solve to ``_ACCURACY``, or at least to ``_SUFFICIENT``, of which the solver would warn."""
+    import cvxpy
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Solution may be inaccurate", UserWarning)
+        try:
+            problem.solve(solver="CLARABEL", **_ACCURACY, **_SUFFICIENT)
+        except cvxpy.SolverError as error:
+            raise ArithmeticError(f"the convex program was not solved: {error}") from None
+    if problem.status not in ("optimal", "optimal_inaccurate"):
+        raise ArithmeticError(f"the convex program was not solved: {problem.status}")
 
 
 def _masses(given: Tensor | None, count: int) -> np.ndarray:
