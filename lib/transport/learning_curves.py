@@ -35,12 +35,8 @@ def bootstrap(statistic: Callable[[Tensor], Tensor], seeds: int, resamples: int,
     (Hesterberg 2015, "What teachers should know about the bootstrap"). Not corrected for skewness; for a
     median of five seeds it is nearly their range.
 
-    Parameters
-    ----------
-    statistic
-        Maps numbers of seeds, with repetitions, shape ``(count, seeds)``, to float64 values, shape ``(count,)``.
-    seeds, resamples, seed
-        How many seeds there are (at least two), bootstrap samples, and the seed of the bootstrap.
+    The statistic maps numbers of seeds, with repetitions, shape ``(count, seeds)``, to float64 values ``(count,)``;
+    ``seed`` is that of the bootstrap.
     """
     draws = torch.randint(seeds, (resamples, seeds), generator=seeded(seed), device="cpu")
     tail = float(norm.cdf(-math.sqrt(seeds / (seeds - 1)) * student.ppf(0.975, seeds - 1)))
@@ -96,12 +92,8 @@ class Curve:
     scores: Tensor
 
     def __post_init__(self) -> None:
-        if (
-            not self.scores.numel()
-            or (self.scores <= 0).any()
-            or self.amounts[0] <= 0
-            or (self.amounts.diff() <= 0).any()
-        ):
+        steps = self.amounts.diff(prepend=torch.zeros_like(self.amounts[:1]))
+        if not self.scores.numel() or (self.scores <= 0).any() or (steps <= 0).any():
             raise ValueError(f"amounts must be positive and increase, scores be positive, got {self}")
 
     def best(self, draws: Tensor) -> Tensor:
@@ -149,14 +141,8 @@ def equivalent_factor(plain: Curve, smart: Curve, levels: int = 9, resamples: in
     The factor may vary much between the levels (:func:`factor_by_level`), and where a curve is flat, it jumps with the
     place at which the curve happens to be lowest; the interval is skewed there.
 
-    Parameters
-    ----------
-    plain, smart
-        The curves; columns are the same seeds, which are resampled jointly.
-    levels
-        Number of levels, evenly spaced in the logarithm.
-    resamples, seed
-        Number of bootstrap samples, and their seed.
+    The columns of both curves are the same seeds, which are resampled jointly; ``levels`` is the number of levels,
+    evenly spaced in the logarithm.
     """
     runs = plain.scores.shape[1]
     x_plain, x_smart = plain.amounts.tolist(), smart.amounts.tolist()

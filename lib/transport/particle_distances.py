@@ -1,14 +1,12 @@
 """How far apart two clouds of particles are: Wasserstein-2 and its scale-free form.
 
-Clouds are tensors of shape ``(..., n, d)`` with equal masses 1/n. Exact values come from the assignment solver of SciPy
-(equal sizes) or the network simplex of POT.
+Clouds are tensors of shape ``(..., n, d)`` with equal masses 1/n; see :func:`lib.transport.divergences.transport`.
 """
 
 from __future__ import annotations
 
 import numpy as np
 import torch
-from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 from torch import Tensor
 
@@ -41,14 +39,6 @@ def projection_rmd2(particles: Tensor, projector: Tensor) -> Tensor:
     return _relative((particles - image).square().sum(-1).mean(-1), particles, image)
 
 
-def _exact(x: np.ndarray, y: np.ndarray) -> float:
-    cost = cdist(x, y, "sqeuclidean")
-    if len(x) == len(y):
-        rows, columns = linear_sum_assignment(cost)
-        return float(cost[rows, columns].mean())
-    return transport(torch.from_numpy(cost), *(np.full(len(t), 1 / len(t)) for t in (x, y)))
-
-
 def _relative(w: Tensor, a: Tensor, b: Tensor) -> Tensor:
     scale = sum(2 * t.square().sum(-1).mean(-1) for t in (a, b))
     return torch.where(scale > 0, w / torch.where(scale > 0, scale, 1), 0.0)
@@ -57,7 +47,9 @@ def _relative(w: Tensor, a: Tensor, b: Tensor) -> Tensor:
 def _squared_w2(a: Tensor, b: Tensor) -> Tensor:
     """Return W2² of clouds with the same batch axes."""
     x, y = (t.detach().cpu().double().reshape(-1, *t.shape[-2:]).numpy() for t in (a, b))
-    values = [_exact(one, other) for one, other in zip(x, y, strict=True)]
+    masses = [np.full(t.shape[1], 1 / t.shape[1]) for t in (x, y)]
+    costs = (torch.from_numpy(cdist(one, other, "sqeuclidean")) for one, other in zip(x, y, strict=True))
+    values = [transport(cost, *masses) for cost in costs]
     return torch.tensor(values, dtype=torch.float64, device=a.device).reshape(a.shape[:-2])
 
 

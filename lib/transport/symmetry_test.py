@@ -95,13 +95,12 @@ def symmetry_test(
     largest
         At most so many samples are learnt from.
     device
-        Where the classifier is fitted, as in :func:`lib.device.default_device`.
+        As in :func:`lib.device.default_device`.
 
     Raises
     ------
     ValueError
-        Too few different samples, some that are not finite, moves that do not act on them or form no group, labels that
-        are numbers, of one class or of too many.
+        What would give a number without a meaning; the message says how to mend it.
 
     Examples
     --------
