@@ -23,16 +23,8 @@ class Group(ABC):
     """What finite and compact Lie groups share: product, inverse, identity, generators, Haar sampling.
 
     Elements that a group lists (identity, generators, quadratures) are made on the CPU; operations stay on the device
-    of their arguments.
-
-    Attributes
-    ----------
-    name : str
-        Name for messages and tables. Groups are equal if they have one name and multiply their elements alike.
-    element_shape : tuple of int
-        Shape of one element.
-    dtype : torch.dtype
-        Type of the elements.
+    of their arguments. Groups are equal if they have one ``name`` and multiply their elements alike; an element has the
+    ``dtype`` and the shape ``element_shape``.
     """
 
     name: str
@@ -104,13 +96,7 @@ class Group(ABC):
 
 
 class FiniteGroup(Group):
-    """A finite group with a numbering of its elements, ``0 … order − 1``.
-
-    Attributes
-    ----------
-    order : int
-        Number of elements.
-    """
+    """A finite group with a numbering of its elements, ``0 … order − 1``."""
 
     order: int
     is_finite = True

@@ -24,14 +24,8 @@ class GroupFourier:
     stabiliser of each character: |G|·(log |A| + |H|) operations instead of |G|² (see
     :class:`lib.symmetry.irreps.Family`).
 
-    Group and seed are as in :class:`~lib.symmetry.irreps.Irreducibles`.
-
-    Attributes
-    ----------
-    dims, counts : tuple of int
-        The dimensions d of the irreducible representations, and how many n_d there are of each.
-    irreducibles : Irreducibles
-        The representations themselves.
+    Group, seed, ``dims`` and ``counts`` are as in :class:`~lib.symmetry.irreps.Irreducibles`; ``irreducibles`` are the
+    representations themselves.
 
     Examples
     --------

@@ -211,18 +211,8 @@ class Quaternion(FiniteGroup):
 class SemidirectProduct(FiniteGroup):
     """The semidirect product N ⋊ H: pairs with ``(n, h)(n′, h′) = (n · φ_h(n′), h h′)``.
 
-    Parameters
-    ----------
-    normal, complement
-        The groups N and H; their elements must be vectors.
-    action
-        ``action(h, n)`` returns ``φ_h(n)``, vectorised; φ must be a homomorphism from H into Aut(N).
-
-    Raises
-    ------
-    ValueError
-        ``action`` is not by automorphisms or not a homomorphism on the elements tried (generators and 64 random ones),
-        or the order exceeds ``LARGEST_ORDER``.
+    ``action(h, n)`` returns ``φ_h(n)``, vectorised. A ``ValueError`` says that φ is no homomorphism from H into Aut(N)
+    on the elements tried (generators and 64 random ones), or that the order exceeds ``LARGEST_ORDER``.
     """
 
     def __init__(

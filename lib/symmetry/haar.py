@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -28,7 +27,6 @@ from torch import Tensor
 
 from lib.checks import check_choice, check_instance, check_probabilities
 from lib.symmetry.derived import Restriction
-from lib.symmetry.groups import FiniteGroup
 from lib.symmetry.lie import CompactLieGroup
 from lib.symmetry.representations import DirectSum, Representation, TensorProduct
 
@@ -99,39 +97,29 @@ class HaarSum(Projection):
             raise TypeError(f"elements must be given, {group} is not finite")
         if elements is not None:
             group.check("elements", elements)
-            weights = (
-                uniform(len(elements)) if weights is None else check_probabilities("weights", weights, len(elements))
-            )
+            count = len(elements)
+            weights = uniform(count) if weights is None else check_probabilities("weights", weights, count)
         self.elements, self.weights = elements, weights
 
-    def _nodes(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        if self.elements is not None:
-            return zip(self.elements.split(size), self.weights.split(size), strict=True)
-        group = self.representation.group
-        return ((g, uniform(len(g)) * (len(g) / group.order)) for g in group.chunks(size))
-
     def _project(self, x: Tensor) -> Tensor:
-        dtype, x = x.dtype, x.to(wide(x))
-        total = torch.zeros_like(x)
-        entries = x.numel() if self.representation.is_permutation else max(x.numel(), x.shape[-1] ** 2)
-        for g, w in self._nodes(max(1, min(CHUNK, 2**24 // max(entries, 1)))):
-            moved = self.representation._apply(self.representation.group.unsqueeze(g, x.ndim - 1), x)
-            total = total + torch.tensordot(w.to(x), moved, dims=1)
-        return total.to(dtype)
+        V, group, total = self.representation, self.representation.group, torch.zeros_like(x, dtype=wide(x))
+        entries = x.numel() if V.is_permutation else max(x.numel(), x.shape[-1] ** 2)
+        size = max(1, min(CHUNK, 2**24 // max(entries, 1)))
+        if self.elements is None:
+            nodes = ((g, uniform(len(g)) * (len(g) / group.order)) for g in group.chunks(size))
+        else:
+            nodes = zip(self.elements.split(size), self.weights.split(size), strict=True)
+        for g, w in nodes:
+            moved = V._apply(group.unsqueeze(g, x.ndim - 1), x.to(total))
+            total = total + torch.tensordot(w.to(total), moved, dims=1)
+        return total.to(x)
 
 
 class OrbitMean(Projection):
     """Π for a permutation representation: every entry becomes the mean over its orbit.
 
     The orbits are the connected components of the graph i → π_s(i) over the generators s, so the cost does not depend
-    on the order of the group.
-
-    Attributes
-    ----------
-    labels : Tensor
-        Number of the orbit of every coordinate, shape ``(dim,)``.
-    sizes : Tensor
-        Number of coordinates in every orbit.
+    on the order of the group. ``labels`` is the number of the orbit of every coordinate, ``sizes`` how many it has.
     """
 
     def __init__(self, representation: Representation) -> None:
@@ -218,22 +206,15 @@ ROUTES = {"sum": HaarSum, "orbits": OrbitMean, "composition": Composition, "null
 
 
 def projection(representation: Representation, route: str = "auto") -> Projection:
-    """Return the projection onto the invariants of a representation.
+    """Return the projection onto the invariants of a unitary representation; of ``Hom(V, W)`` it projects linear maps.
 
-    Parameters
-    ----------
-    representation
-        A unitary representation; use :class:`~lib.symmetry.derived.Hom` to project linear maps.
-    route
-        ``"sum"``, ``"orbits"``, ``"composition"``, ``"nullspace"``, or ``"auto"``: orbits for permutations, else the
-        sum for finite groups of order up to 256, else the null space.
+    The route is ``"sum"``, ``"orbits"``, ``"composition"``, ``"nullspace"``, or ``"auto"``: orbits for permutations,
+    else the sum for finite groups of order up to 256, else the null space.
 
     Raises
     ------
-    ValueError
-        The representation is not unitary (the average is then no orthogonal projection), or ``route`` is unknown.
-    TypeError
-        The route does not fit the representation.
+    TypeError, ValueError
+        No representation, one that is not unitary (the average is then no orthogonal projection), an unknown route.
 
     Examples
     --------
@@ -247,10 +228,8 @@ def projection(representation: Representation, route: str = "auto") -> Projectio
         raise ValueError(f"representation must be unitary for an orthogonal projection, {representation.name} is not")
     if route == "auto":
         group = representation.group
-        if representation.is_permutation:
-            route = "orbits"
-        else:
-            route = "sum" if isinstance(group, FiniteGroup) and group.order <= 256 else "nullspace"
+        route = "sum" if group.is_finite and group.order <= 256 else "nullspace"
+        route = "orbits" if representation.is_permutation else route
     return ROUTES[route](representation)
 
 

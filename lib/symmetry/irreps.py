@@ -30,17 +30,8 @@ def eigenspaces(table: Tensor, c: Tensor) -> list[Tensor]:
     representations of the group. For a random *complex* c they are irreducible; for a real c those of complex and of
     quaternionic type come out in pairs.
 
-    Parameters
-    ----------
-    table
-        Multiplication table, ``table[i, j]`` being the number of the product of i and j.
-    c
-        Function on the group, shape ``(n,)``.
-
-    Returns
-    -------
-    list of Tensor
-        Orthonormal bases, shape ``(n, d)`` each.
+    ``table[i, j]`` is the number of the product of i and j, c a function on the group, shape ``(n,)``; the bases are
+    orthonormal, shape ``(n, d)`` each.
     """
     operator = c[table.argsort(-1)]  # row u lists the numbers of u⁻¹w
     values, vectors = torch.linalg.eigh((operator + operator.mH) / 2)
@@ -52,18 +43,9 @@ def eigenspaces(table: Tensor, c: Tensor) -> list[Tensor]:
 def decompose_regular(table: Tensor, generator: torch.Generator) -> tuple[Tensor, ...]:
     """Return all irreducible unitary representations of a small group, by decomposing its regular representation.
 
-    Takes a multiplication table, as in :func:`eigenspaces`, and the source of the random element.
-
-    Returns
-    -------
-    tuple of Tensor
-        For every dimension d that occurs, in ascending order, the matrices, shape ``(n_d, n, d, d)``; sorted by
-        character, the trivial representation first.
-
-    Raises
-    ------
-    RuntimeError
-        No random element separates the representations (does not happen for the table of a group).
+    For every dimension d that occurs, in ascending order, these are the matrices, shape ``(n_d, n, d, d)``; sorted by
+    character, the trivial representation first. For a table of no group a ``RuntimeError`` says that no random element
+    separates them.
     """
     n, left = len(table), table.argsort(-1)
     u = torch.arange(n, device=table.device)
@@ -123,24 +105,12 @@ class Irreducibles:
     Matrices are stacked by dimension: a tensor of shape ``(..., n_d, d, d)`` for each dimension d, in ascending order.
     The trivial representation is the first of those of dimension one.
 
-    Parameters
-    ----------
-    group
-        Abelian, as a product of cyclic groups; or a semidirect (direct, dihedral) product whose normal factor is of
-        this kind; or any other group of order at most ``DECOMPOSITION_LIMIT``, which also limits the complement.
-    seed
-        Seed of the random elements that decompose regular representations.
+    The group is abelian, as a product of cyclic groups; or a semidirect (direct, dihedral) product whose normal factor
+    is of this kind; or any other group of order at most ``DECOMPOSITION_LIMIT``, which also limits the complement H.
+    The seed is that of the random elements that decompose regular representations.
 
-    Attributes
-    ----------
-    dims, counts : tuple of int
-        The dimensions d, and the numbers n_d of representations.
-    moduli : tuple of int
-        Orders of the cyclic factors of A, ``(1,)`` if A is trivial.
-    complement : FiniteGroup
-        The group H.
-    families : tuple of Family
-        The representations, family by family.
+    ``dims`` and ``counts`` are the dimensions d, and the numbers n_d of representations; ``moduli`` the orders of the
+    cyclic factors of A, ``(1,)`` if A is trivial; ``families`` the representations, family by family.
     """
 
     def __init__(self, group: FiniteGroup, seed: int = 0) -> None:

@@ -17,15 +17,7 @@ from lib.symmetry.abstract import ENUMERATION_LIMIT, Group
 
 
 class CompactLieGroup(Group):
-    """A compact Lie group.
-
-    Attributes
-    ----------
-    lie_dimension : int
-        Dimension of the group as a manifold, the length of :meth:`lie_algebra`.
-    dtype : torch.dtype
-        Type of the elements, ``float64`` or ``complex128``.
-    """
+    """A compact Lie group, of ``lie_dimension`` as a manifold, with elements in ``float64`` or ``complex128``."""
 
     lie_dimension: int
     is_finite = False

@@ -19,18 +19,10 @@ from lib.symmetry.groups import FiniteGroup, Group
 
 
 class Representation:
-    """A linear representation ρ of a group on R^dim or C^dim.
+    """A linear representation ρ of a ``group`` on R^dim or C^dim, by vectors of a ``shape``.
 
-    Attributes
-    ----------
-    group : Group
-        The group that acts.
-    dim : int
-        Dimension of the space V.
-    shape : tuple of int
-        Shape of one vector of V.
-    is_permutation, is_unitary, is_complex : bool
-        Whether every ρ(g) permutes the coordinates, is unitary, has complex entries.
+    ``is_permutation``, ``is_unitary`` and ``is_complex`` say whether every ρ(g) permutes the coordinates, is unitary,
+    has complex entries.
     """
 
     is_permutation = False
@@ -103,14 +95,7 @@ class Representation:
 
 
 class PermutationRepresentation(Representation):
-    """A group acting by permutations of the coordinates.
-
-    Parameters
-    ----------
-    group, dim, name
-        As in :class:`Representation`.
-    images
-        ``images(g)`` returns π, shape ``(..., dim)``, with ρ(g) e_i = e_π(i).
+    """A group that permutes the coordinates: ``images(g)`` returns π, shape ``(..., dim)``, with ρ(g) e_i = e_π(i).
 
     Raises
     ------
@@ -151,15 +136,10 @@ class PermutationRepresentation(Representation):
 
 
 class MatrixRepresentation(Representation):
-    """A representation given by a function g ↦ ρ(g).
+    """A representation given by a function: ``matrices(g)`` returns ρ(g), shape ``(..., dim, dim)``.
 
-    Parameters
-    ----------
-    matrices
-        ``matrices(g)`` returns ρ(g), shape ``(..., dim, dim)``.
-    unitary
-        Whether every ρ(g) is unitary; ``False`` admits others, for which averages over the group are *not* orthogonal
-        projections.
+    ``unitary=False`` admits matrices that are not unitary, for which averages over the group are *not* orthogonal
+    projections.
 
     Raises
     ------
