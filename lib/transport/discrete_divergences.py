@@ -35,16 +35,8 @@ def divergence(
 ) -> Tensor:
     """Return ``D^Γ(q‖p)``, the supremum over *all* members of a family of functions.
 
-    Parameters
-    ----------
-    family
-        ``"w1"``, ``"mmd"``, ``"kl"`` or ``"alpha2"``; see :func:`wasserstein`, :func:`mmd`, :func:`regularised`.
-    space, q, p
-        As in :func:`wasserstein`.
-    lipschitz
-        The Lipschitz constant of ``"kl"`` and ``"alpha2"``.
-    bandwidth
-        The width of the kernel of ``"mmd"``.
+    The families are ``"w1"`` (:func:`wasserstein`), ``"mmd"`` (:func:`mmd`, which has a bandwidth), ``"kl"`` and
+    ``"alpha2"`` (:func:`regularised`, which have a Lipschitz constant).
     """
     if family == "w1":
         return wasserstein(space, q, p)
@@ -65,12 +57,7 @@ def invariant_divergence(
 def wasserstein(space: FiniteSpace, q: Tensor, p: Tensor) -> Tensor:
     """Return ``sup Σ (q − p)_i γ_i`` over 1-Lipschitz γ, by its dual: the cheapest transport of q to p (POT).
 
-    Parameters
-    ----------
-    space
-        The points, their distances and the group, which plays no role here.
-    q, p
-        Laws, both of shape ``(..., N)``; the result has shape ``(...)``.
+    Laws have one shape ``(..., N)``, the result ``(...)``; the group of the space plays no role here.
     """
     return _each(lambda a, b: transport(space.distances, a, b), space, q, p)
 

@@ -41,12 +41,7 @@ def w1(x: Tensor, y: Tensor, action: Isometries, a: Tensor | None = None, b: Ten
     It is the supremum of ``E γ(x) − E γ(y)`` over invariant 1-Lipschitz γ, and the distance of the symmetrised samples
     (Birrell et al. 2022, Theorem 4.1; Chen et al. 2023). Solved by the network simplex of POT (Flamary et al. 2021).
 
-    Parameters
-    ----------
-    x, y
-        Samples, shapes ``(n, dim)`` and ``(m, dim)``, of an ``action`` on that space.
-    a, b
-        Masses, shapes ``(n,)`` and ``(m,)``, nonnegative with sum one; default equal.
+    Samples have shapes ``(n, dim)`` and ``(m, dim)``, their masses a and b ``(n,)`` and ``(m,)``, by default equal.
     """
     cost = action.distance(x.detach(), y.detach())
     return transport(cost, _masses(a, len(x)), _masses(b, len(y)))
@@ -165,21 +160,9 @@ def dual_values(cost: np.ndarray, q: np.ndarray, p: np.ndarray, kind: Kind) -> n
     the value is λ times the maximum of ``E η(x) − log(E exp λη(y))/λ`` or ``E η(x) − E [((1 + λη)₊² − 1)/2λ](y)`` under
     ``η_i − η_j ≤ cost_ij/λ``, whose limit for λ → 0 is W1. Nothing cancels, however small the costs are.
 
-    Parameters
-    ----------
-    cost
-        Distances between the orbits of all points, shape ``(replicates, N, N)``.
-    q, p
-        Masses of the points, shape ``(replicates, N)``.
-    kind
-        ``"alpha2"`` or ``"kl"``.
-
-    Raises
-    ------
-    ArithmeticError
-        The solver fails, or sixty rounds do not suffice, as for ``kl`` with costs of some hundreds.
-    ValueError
-        Costs above 500 for ``kl``.
+    Costs are the distances between the orbits of all points, shape ``(replicates, N, N)``, and q and p their masses,
+    ``(replicates, N)``. For ``kl`` with costs of some hundreds sixty rounds may not suffice, which is an
+    ``ArithmeticError``.
     """
     largest = cost.max((1, 2), keepdims=True)
     if kind == "kl" and not largest.max() <= _EXPONENT:

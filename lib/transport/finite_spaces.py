@@ -79,14 +79,8 @@ class FiniteSpace:
 def orbit_closure(representation: Representation, starts: Tensor, metric: Tensor | None = None) -> FiniteSpace:
     """Return all images of some points under a finite group, with the distances ``‖M(x − y)‖``.
 
-    Parameters
-    ----------
-    representation
-        How the group acts on R^dim; it need not be orthogonal.
-    starts
-        Points, shape ``(m, dim)``. Images that coincide, up to rounding, count once.
-    metric
-        The matrix M, shape ``(dim, dim)``, invertible; ``None`` for the Euclidean distance.
+    The representation need not be orthogonal. Points have shape ``(m, dim)``; images that coincide, up to rounding,
+    count once. The metric M is invertible, shape ``(dim, dim)``; ``None`` for the Euclidean distance.
     """
     elements = representation.group.unsqueeze(representation.group.elements())
     images = representation.apply(elements, starts).flatten(0, 1)

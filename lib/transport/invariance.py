@@ -32,14 +32,8 @@ def orbit_test(
     the sample with the moved other half pays for the difference between the halves. Points that are not independent
     (patches that touch) make this test reject too often, not too rarely: their orientations agree.
 
-    Parameters
-    ----------
-    points
-        Samples, shape ``(..., n, dim)``, n ≥ 2; leading axes are separate samples.
-    representation
-        How the group acts; isometries of a finite group.
-    generator, draws
-        Source and number of the random moves.
+    Samples have shape ``(..., n, dim)``, n ≥ 2; leading axes are separate samples. ``draws`` is the number of random
+    moves.
 
     Raises
     ------

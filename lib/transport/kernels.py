@@ -19,15 +19,8 @@ from lib.transport.turned_kernel import BLOCK, LARGEST_ROOT, TurnedKernel
 def orbit_kernel(x: Tensor, y: Tensor, action: Isometries, bandwidth: float) -> Tensor:
     """Return ``k^Σ(x_i, y_j) = (1/|Σ|) Σ_σ exp(−‖x_i − σ y_j‖² / 2s²)``, all images included.
 
-    Parameters
-    ----------
-    x, y
-        Points, shapes ``(..., n, dim)`` and ``(..., m, dim)``, which the result ``(..., n, m)`` is for.
-    action
-        A finite group, or ``radial(2)``: all rotations of the plane.
-    bandwidth
-        The width s > 0.
-
+    Points have shapes ``(..., n, dim)`` and ``(..., m, dim)``, the result ``(..., n, m)``. The group is finite, or
+    ``radial(2)``: all rotations of the plane. The bandwidth is s > 0.
     """
     action.check(x, y)
     check_float("bandwidth", bandwidth, minimum=1e-300)
@@ -49,12 +42,8 @@ def mmd_squared(x: Tensor, y: Tensor, action: Isometries, bandwidth: float) -> T
     ``‖(1/n) Σ k^Σ(x_i, ·) − (1/m) Σ k^Σ(y_j, ·)‖²`` in the space of k, the square of the supremum over invariant
     functions in its unit ball (Chen et al. 2023).
 
-    Parameters
-    ----------
-    x, y
-        Samples, shapes ``(replicates, n, dim)`` and ``(replicates, m, dim)``; the result ``(replicates,)`` is ≥ 0.
-    action, bandwidth
-        As in :func:`orbit_kernel`.
+    Samples have shapes ``(replicates, n, dim)`` and ``(replicates, m, dim)``; the result, ``(replicates,)``, is ≥ 0.
+    Group and bandwidth are as in :func:`orbit_kernel`.
 
     Examples
     --------
@@ -123,21 +112,12 @@ class KernelReach:
 
 
 def kernel_reach(x: Tensor, action: Isometries, bandwidth: float) -> KernelReach:
-    """Return unbiased estimates of a_{Σ,k} and of the mean kernel from points of a law.
+    """Return unbiased estimates of a_{Σ,k} and of the mean kernel from points of a law, shape ``(n, dim)``, n ≥ 2.
 
-    Parameters
-    ----------
-    x
-        At least two points, shape ``(n, dim)``; of the invariant law, or one point per orbit (both give the same).
-    action, bandwidth
-        As in :func:`orbit_kernel`.
+    Points are of the invariant law, or one per orbit (both give the same); the rest is as in :func:`orbit_kernel`.
     """
     kernel = orbit_kernel(x.detach(), x.detach(), action, bandwidth)
     diagonal, n = float(kernel.diagonal().mean()), len(x)
-    if action.order == 1:
-        a = 0.0
-    elif math.isinf(action.order):
-        a = diagonal
-    else:
-        a = (diagonal - 1 / action.order) / (1 - 1 / action.order)
+    share = 1 / action.order  # of the neutral element; 0 for a Lie group
+    a = (diagonal - share) / (1 - share) if share < 1 else 0.0
     return KernelReach(action.order, a, float((kernel.sum() - kernel.diagonal().sum()) / (n * (n - 1))))

@@ -27,14 +27,9 @@ _CHUNK = 2**23  # entries of the largest intermediate array
 
 @dataclass(frozen=True)
 class TwoSampleResult:
-    """Outcome of independent tests.
+    """Outcome of independent tests: statistics, and the p-values that are made of them, both of shape ``(...)``.
 
-    Attributes
-    ----------
-    statistic : Tensor
-        Squared MMD of the samples, shape ``(...)``.
-    p_value : Tensor
-        ``(1 + #{permutations with a statistic at least as large}) / (1 + permutations)``, shape ``(...)``.
+    A p-value is ``(1 + #{permutations with a statistic at least as large}) / (1 + permutations)``.
     """
 
     statistic: Tensor
@@ -52,14 +47,7 @@ def two_sample_test(x: Tensor, y: Tensor, generator: torch.Generator, permutatio
     (permutations + 1)·α is an integer and ties have probability zero. Every run draws permutations of its own, so that
     the outcomes of independent runs are independent.
 
-    Parameters
-    ----------
-    x, y
-        Samples, shapes ``(..., n, dim)`` and ``(..., m, dim)`` with the same leading axes: the runs.
-    generator
-        Source of the permutations.
-    permutations
-        Number of random permutations.
+    Samples have shapes ``(..., n, dim)`` and ``(..., m, dim)`` with the same leading axes: the runs.
     """
     pooled = torch.cat([x, y], -2)
     pooled = pooled.reshape(math.prod(x.shape[:-2]), *pooled.shape[-2:])
@@ -75,14 +63,8 @@ def invariance_test(x: Tensor, move: Move, generator: torch.Generator, permutati
     The halves are independent, and under invariance they have one law, moved or not, which makes the test exact. The
     *same* points, moved and not, would depend on each other and spoil the level.
 
-    Parameters
-    ----------
-    x
-        Independent draws, shape ``(..., n, dim)``, in an order that means nothing; leading axes are runs.
-    move
-        ``move(points, generator)`` returns the points moved by random group elements; see :func:`random_move`.
-    generator, permutations
-        As in :func:`two_sample_test`.
+    Draws are independent, shape ``(..., n, dim)``, in an order that means nothing; leading axes are runs.
+    ``move(points, generator)`` returns the points moved by random group elements; see :func:`random_move`.
     """
     first, second = x.tensor_split([x.shape[-2] // 2], -2)
     return two_sample_test(first, move(second, generator), generator, permutations)
@@ -91,18 +73,12 @@ def invariance_test(x: Tensor, move: Move, generator: torch.Generator, permutati
 def random_move(representation: Representation, identity: bool = False) -> Move:
     """Return the function that moves every point by a uniformly random element of its own.
 
-    Parameters
-    ----------
-    representation
-        How a finite group acts on the points, orthogonally or not.
-    identity
-        Whether the neutral element takes part. Without it the moved law differs more from a law without symmetry.
+    Without the neutral element the moved law differs more from a law without symmetry; ``identity`` lets it take part.
     """
     group = representation.group
     elements = group.elements()
     if not identity:
-        neutral = group.index(group.identity())
-        elements = elements[torch.arange(group.order, device="cpu") != neutral]
+        elements = elements[(elements != group.identity()).any(-1)]
 
     def move(points: Tensor, generator: torch.Generator) -> Tensor:
         shape = points.shape[: points.ndim - len(representation.shape)]
