@@ -99,18 +99,8 @@ def train_classifier(
     """Return a classifier of classes and orientations, trained with cross-entropy on turned images.
 
     Every image is turned anew in every pass; turning by the k-th orientation adds k to its orientation. The same seed
-    gives the same weights on the same machine.
-
-    Parameters
-    ----------
-    train, epochs
-        Images to learn from, and passes through them.
-    angles
-        ``"grid"``: turns by multiples of 360/m degrees only; ``"any"``: by any angle, labelled by the nearest of them.
-    orientations
-        The number m.
-    seed
-        Of weights, order and turns.
+    gives the same weights on the same machine. Angles are ``"grid"``, turns by multiples of 360/m degrees only, m being
+    the number of orientations, or ``"any"``, labelled by the nearest of them.
     """
     check_images("train", train.images)
     shape, count = (train.images.shape[1], train.images.shape[2]), len(train.images)

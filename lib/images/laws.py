@@ -24,16 +24,9 @@ from lib.symmetry.groups import Cyclic, Dihedral, FiniteGroup
 class TrainingSets:
     """One training set per run, padded to one length.
 
-    Attributes
-    ----------
-    images : Tensor
-        Shape ``(runs, n, p)``, values in [−1, 1]; the players get their dtype and device from them.
-    labels : Tensor
-        Classes, shape ``(runs, n)``, int64; all zero for images without classes.
-    counts : Tensor
-        How many of the n images belong to each set (the first ones), shape ``(runs,)``.
-    classes : int
-        Number of classes; the players are told the class if there are at least two.
+    Images have shape ``(runs, n, p)`` and values in [−1, 1]; the players get their dtype and device from them. Labels
+    are classes, ``(runs, n)``, int64; all zero for images without classes. ``counts`` says how many of the n images
+    belong to each set (the first ones), ``(runs,)``. The players are told the class if there are at least two.
     """
 
     images: Tensor

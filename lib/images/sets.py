@@ -23,16 +23,9 @@ _KINDS = 6  # of tissue
 
 @dataclass(frozen=True)
 class LabelledImages:
-    """Images with classes, and with their orientation where they are not upright.
+    """Images ``(n, c, size, size)``, size ≥ 4, with classes ``(n,)``, int64, and with their orientation.
 
-    Attributes
-    ----------
-    images : Tensor
-        Shape ``(n, c, size, size)``, values in [−1, 1], size at least 4.
-    classes : Tensor
-        Shape ``(n,)``, int64.
-    orientations : Tensor or None
-        Number of the orientation before any turn, shape ``(n,)``, int64; ``None``: all upright, number 0.
+    The latter is the number of the orientation before any turn, ``(n,)``, int64; ``None``: all upright, number 0.
     """
 
     images: Tensor

@@ -116,13 +116,13 @@ class FiniteGroup(Group):
             return False
         return torch.equal(self.multiply(s, g), other.multiply(s, g))
 
-    @abstractmethod
     def element(self, index: Tensor) -> Tensor:
-        """Return the elements with the given numbers, shape ``(*index.shape, *element_shape)``."""
+        """Return the elements with the given numbers, shape ``(*index.shape, *element_shape)``; here ``(number,)``."""
+        return index[..., None]
 
-    @abstractmethod
     def index(self, a: Tensor) -> Tensor:
         """Return the numbers of the elements ``a``, the inverse of :meth:`element`."""
+        return a[..., 0]
 
     def contains(self, a: Tensor) -> Tensor:
         """Return which of the vectors ``a`` are elements: those that their number leads back to."""

@@ -39,14 +39,6 @@ class Cyclic(FiniteGroup):
         """Return ``−a mod n``."""
         return -a % self.n
 
-    def element(self, index: Tensor) -> Tensor:
-        """Return the residue itself, with an axis of length one."""
-        return index[..., None]
-
-    def index(self, a: Tensor) -> Tensor:
-        """Return the residue."""
-        return a[..., 0]
-
     def generators(self) -> Tensor:
         """Return the residue 1."""
         return torch.tensor([[1 % self.n]], device="cpu")

@@ -80,23 +80,12 @@ class Family:
 
     With coset representatives t_i of H/S the matrix of (a, h) has the blocks
     ``ρ(a, h)_ij = (t_i χ)(a) σ(t_i⁻¹ h t_j)``, zero where ``t_i⁻¹ h t_j`` is not in S. Elements are given by number.
-
-    Attributes
-    ----------
-    characters : Tensor
-        The orbits t_i χ, shape ``(K, m)``.
-    little : tuple of Tensor
-        The irreducible representations σ of S by dimension δ, shape ``(q, s, δ, δ)``.
-    place : Tensor
-        Position of ``t_i⁻¹ h t_j`` in S, or s if it is outside, shape ``(|H|, m, m)``.
-    source : Tensor
-        The elements ``t_i s t_j⁻¹`` of H, shape ``(m, m, s)``.
     """
 
-    characters: Tensor
-    little: tuple[Tensor, ...]
-    place: Tensor
-    source: Tensor
+    characters: Tensor  # the orbits t_i χ, (K, m)
+    little: tuple[Tensor, ...]  # the irreducible representations σ of S by dimension δ, (q, s, δ, δ)
+    place: Tensor  # of t_i⁻¹ h t_j in S, or s if it is outside, (|H|, m, m)
+    source: Tensor  # the elements t_i s t_j⁻¹ of H, (m, m, s)
 
 
 class Irreducibles:

@@ -82,14 +82,6 @@ class TableGroup(FiniteGroup):
         """Return the element whose product with ``a`` is the neutral one."""
         return self._inverses.to(a.device)[a[..., 0]][..., None]
 
-    def element(self, index: Tensor) -> Tensor:
-        """Return the number itself, with an axis of length one."""
-        return index[..., None]
-
-    def index(self, a: Tensor) -> Tensor:
-        """Return the number."""
-        return a[..., 0]
-
     def generators(self) -> Tensor:
         """Return at most log2(order) generators."""
         return self._generators.clone()

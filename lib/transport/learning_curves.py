@@ -78,15 +78,7 @@ def median_gap(a: Tensor, b: Tensor, resamples: int = 4000) -> Interval:
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """Scores for increasing amounts.
-
-    Attributes
-    ----------
-    amounts : Tensor
-        Shape ``(k,)``, positive and increasing.
-    scores : Tensor
-        Positive, smaller is better, shape ``(k, seeds)``.
-    """
+    """Scores ``(k, seeds)``, positive, smaller is better, for positive and increasing amounts ``(k,)``."""
 
     amounts: Tensor
     scores: Tensor
@@ -116,14 +108,9 @@ class Curve:
 
 @dataclass(frozen=True)
 class Saving(Interval):
-    """An equivalent factor, averaged (geometrically) over the levels that both curves cover.
+    """An equivalent factor, averaged (geometrically) over the levels from ``best`` to ``worst`` that both curves cover.
 
-    Attributes
-    ----------
-    best, worst : float
-        The levels covered by both curves, the better (smaller) first.
-    covered : bool
-        Whether there are such levels. If not, ``value`` is only a bound: the amounts ran out, on one side.
+    If none is ``covered``, the value is only a bound: the amounts ran out, on one side.
     """
 
     best: float

@@ -33,16 +33,8 @@ class TurnedKernel:
 
     Both sums and the polynomials are cut where the rest is below 1e-17. Harmonics: ``κ_p(z) < 1e-17`` for
     p ≥ 9√z + 12. Images: one at an angle α from the nearest has the factor ``exp(−2z sin²(α/2))``, below 1e-17 where
-    ``√z sin(α/2) > 4.43``. Polynomials: :func:`chebyshev_terms`.
-
-    Parameters
-    ----------
-    order
-        Number of turns, or ``math.inf``.
-    bandwidth
-        The width s.
-    smallest, largest
-        Bounds of the radii: beyond them the polynomials are wrong.
+    ``√z sin(α/2) > 4.43``. Polynomials: :func:`chebyshev_terms`; they are wrong for radii below ``smallest`` or above
+    ``largest``. The order is the number of turns, or ``math.inf``.
     """
 
     def __init__(self, order: int | float, bandwidth: float, smallest: float, largest: float) -> None:
@@ -60,15 +52,15 @@ class TurnedKernel:
     @cached_property
     def series(self) -> list[list[float]]:
         """Chebyshev coefficients of κ_p in √z for p = order, 2·order, … up to ``reach``, without negligible ends."""
-        kept: list[list[float]] = []
-        if self.order <= self.reach:
-            count = chebyshev_terms(self.low, self.high)
-            nodes = np.cos(np.pi * (np.arange(count) + 0.5) / count)
-            z = (self.low + (self.high - self.low) * (nodes + 1) / 2) ** 2
-            for p in range(self.order, self.reach + 1, self.order):
-                fit = dct(ive(p, z)) / count
-                fit[0] /= 2
-                kept.append(np.trim_zeros(np.where(np.abs(fit) > _NEGLIGIBLE, fit, 0.0), "b").tolist())
+        if self.order > self.reach:
+            return []
+        count, kept = chebyshev_terms(self.low, self.high), []
+        nodes = np.cos(np.pi * (np.arange(count) + 0.5) / count)
+        z = (self.low + (self.high - self.low) * (nodes + 1) / 2) ** 2
+        for p in range(self.order, self.reach + 1, self.order):
+            fit = dct(ive(p, z)) / count
+            fit[0] /= 2
+            kept.append(np.trim_zeros(np.where(np.abs(fit) > _NEGLIGIBLE, fit, 0.0), "b").tolist())
         while kept and not kept[-1]:
             kept.pop()
         return kept
@@ -103,7 +95,7 @@ class TurnedKernel:
         return int(9 * (self.high - self.low) / 2) + 24
 
     def quadratic_form(self, r: Tensor, theta: Tensor, w: Tensor) -> Tensor:
-        """Return ``Σ_ij w_i w_j k^Σ`` of replicates of points, shapes ``(replicates, n)`` and ``(n,)``.
+        """Return ``Σ_ij w_i w_j k^Σ`` of replicates of points ``(replicates, n)`` with weights ``(n,)``.
 
         Each harmonic ``F_p(r, ρ)`` is a polynomial ``T(r)ᵀ A_p T(ρ)`` in Chebyshev polynomials T of either radius, so
         the sum is ``Σ_p c_pᴴ A_p c_p`` with the moments ``c_p = Σ_i w_i T(r_i) exp(ipθ_i)``: work for every point
