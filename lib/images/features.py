@@ -112,7 +112,7 @@ def train_classifier(
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, _RATE, total_steps=steps)
     for _ in progress(range(epochs)):
         for chosen in torch.randperm(count, generator=generator, device="cpu").split(_BATCH):
-            images, targets = _turned(train, chosen, angles, orientations, generator)
+            images, targets = _oriented(train, chosen, angles, orientations, generator)
             loss = sum(functional.cross_entropy(s, t) for s, t in zip(network(images), targets, strict=True))
             optimiser.zero_grad()
             loss.backward()
@@ -120,12 +120,12 @@ def train_classifier(
             schedule.step()
     network.requires_grad_(False).eval()
     every = torch.arange(count, device="cpu")
-    features = network.features(_turned(train, every, angles, orientations, seeded(seed + 2))[0]).double()
+    features = network.features(_oriented(train, every, angles, orientations, seeded(seed + 2))[0]).double()
     scale = features.var(0, correction=0).sum().sqrt()
     return FeatureClassifier(network, shape, features.mean(0), torch.where(scale > 0, scale, 1.0))
 
 
-def _turned(
+def _oriented(
     data: LabelledImages, chosen: Tensor, angles: str, m: int, generator: torch.Generator
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """Return chosen images, each in a random orientation, with their two labels."""

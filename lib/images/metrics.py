@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from lib.checks import check_tensor
+from lib.transport.quotient import euclidean
 
 
 @dataclass(frozen=True)
@@ -40,11 +41,11 @@ def gaussian_frechet(a: Moments, b: Moments) -> Tensor:
     numbers of images only (Heusel 2017), in few features. Leading axes broadcast.
     """
     traces = sum(m.covariance.diagonal(dim1=-2, dim2=-1).sum(-1) for m in (a, b))
-    overlap = torch.linalg.svdvals(_root(a.covariance) @ _root(b.covariance)).sum(-1)
+    overlap = torch.linalg.svdvals(_matrix_root(a.covariance) @ _matrix_root(b.covariance)).sum(-1)
     return ((a.mean - b.mean).square().sum(-1) + traces - 2 * overlap).clamp_min(0)
 
 
-def _root(covariance: Tensor) -> Tensor:
+def _matrix_root(covariance: Tensor) -> Tensor:
     """Return the symmetric root of positive semidefinite matrices ``(..., d, d)``."""
     values, vectors = torch.linalg.eigh(covariance)
     return (vectors * values.clamp_min(0).sqrt()[..., None, :]) @ vectors.mT
@@ -58,10 +59,8 @@ def coverage(real: Tensor, fake: Tensor, neighbours: int = 5) -> Tensor:
     ``(..., m, d)``; leading axes broadcast.
     """
     x, y = _check_features("real", real, neighbours + 1), _check_features("fake", fake, 1)
-    exact = "donot_use_mm_for_euclid_dist"
-    radius = torch.cdist(x, x, compute_mode=exact).kthvalue(neighbours + 1, dim=-1).values
-    nearest = torch.cdist(x, y, compute_mode=exact).amin(-1)
-    return (nearest <= radius).double().mean(-1)
+    radius = euclidean(x, x).kthvalue(neighbours + 1, dim=-1).values
+    return (euclidean(x, y).amin(-1) <= radius).double().mean(-1)
 
 
 def rarest(labels: Tensor, count: int) -> Tensor:

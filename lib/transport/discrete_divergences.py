@@ -24,7 +24,7 @@ from lib.transport.divergences import PIVOTS, Kind, dual_values, invariant_progr
 from lib.transport.finite_spaces import FiniteSpace
 
 if TYPE_CHECKING:
-    import cvxpy
+    pass
 
 Family = Literal["w1", "mmd", "alpha2", "kl"]
 FAMILIES = get_args(Family)
@@ -142,7 +142,8 @@ def regularised(space: FiniteSpace, q: Tensor, p: Tensor, kind: Kind = "alpha2",
     )
     cost = lipschitz * space.distances.cpu().numpy()[i, j]
     sources, targets = a.ravel() > 0, b.ravel() > 0
-    unit, mass = _unit(cost), b.ravel()[targets]
+    unit = float(min(cost.max(initial=0.0), 1.0)) or 1.0  # λ: below 1, excess is of the size of costs, and is scaled
+    mass = b.ravel()[targets]
     plan, excess = cp.Variable(len(run), nonneg=True), cp.Variable(len(mass))  # η = p (1 + λ excess)
     sent, received = rows[sources] @ plan, columns[targets] @ plan
     constraints = [sent == a.ravel()[sources], received == mass + unit * cp.multiply(mass, excess)]
@@ -150,18 +151,19 @@ def regularised(space: FiniteSpace, q: Tensor, p: Tensor, kind: Kind = "alpha2",
         squares = cp.sum_squares(cp.multiply(mass**-0.5, received)) / 2
         reweighting = cp.sum(cp.kl_div(received, mass)) if kind == "kl" else squares
         solve(cp.Problem(cp.Minimize(reweighting + cost @ plan), constraints[:1]))
-        best = plan.value.clip(0)
-        moved = np.bincount(run, cost * best, minlength=len(a))
-        return _shaped(moved + _f_divergence((columns @ best).reshape(a.shape), b, kind), q)
-
-    def quadratic(here: np.ndarray) -> cp.Expression:  # D/λ to second order: for alpha2 all of it
-        slope, bend = (np.log1p(unit * here), unit / (1 + unit * here)) if kind == "kl" else (unit * here, unit)
-        bent = cp.sum_squares(cp.multiply(np.sqrt(bend * mass), excess - here)) / 2
-        return (mass * slope) @ excess + bent + (cost / unit) @ plan
-
-    bounded = [*constraints, cp.abs(excess) <= 2]  # at the minimum it is at most e − 1
-    _newton(lambda here: cp.Problem(cp.Minimize(quadratic(here)), bounded), excess, unit)
-    change, rest = unit * excess.value, np.zeros(b.size)
+        change = (columns[targets] @ plan.value.clip(0) - mass) / mass
+    else:
+        here = np.zeros(len(mass))
+        constraints.append(cp.abs(excess) <= 2)  # at the minimum it is at most e − 1
+        for _ in range(30):  # D/λ to second order: for alpha2 all of it; every round gives an upper bound
+            slope, bend = (np.log1p(unit * here), unit / (1 + unit * here)) if kind == "kl" else (unit * here, unit)
+            bent = cp.sum_squares(cp.multiply(np.sqrt(bend * mass), excess - here)) / 2
+            solve(cp.Problem(cp.Minimize((mass * slope) @ excess + bent + (cost / unit) @ plan), constraints))
+            gap, here = np.abs(excess.value - here).max(initial=0.0), excess.value
+            if unit * gap < 1e-7:
+                break
+        change = unit * here
+    rest = np.zeros(b.size)
     rest[targets] = mass * (change**2 / 2 if kind == "alpha2" else xlog1py(1 + change, change) - change) / unit
     moved = np.bincount(run, cost / unit * plan.value.clip(0), minlength=len(a))
     return _shaped(unit * (moved + rest.reshape(b.shape).sum(-1)), q)
@@ -182,30 +184,6 @@ def regularised_invariant(
     for k in range(space.orbits):  # the tightest inequality for every pair: shortest paths
         limits = np.minimum(limits, limits[:, k, None] + limits[k])
     return _shaped(dual_values(lipschitz * np.tile(limits, (len(a), 1, 1)), a, b, kind), q)
-
-
-def _unit(costs: np.ndarray) -> float:
-    """Return λ, the largest cost or 1: below it potentials and excess are of the size of costs, and are scaled."""
-    return float(min(costs.max(initial=0.0), 1.0)) or 1.0
-
-
-def _newton(problem_at: Callable[[np.ndarray], cvxpy.Problem], unknown: cvxpy.Variable, unit: float) -> None:
-    """Solve quadratic programs, each expanded at the solution of the one before, until they agree."""
-    here = np.zeros(unknown.shape)
-    for _ in range(30):
-        solve(problem_at(here))
-        if unit * np.abs(unknown.value - here).max(initial=0.0) < 1e-7:
-            return
-        here = unknown.value
-    raise ArithmeticError("the convex program did not settle within 30 rounds")
-
-
-def _f_divergence(eta: np.ndarray, p: np.ndarray, kind: str) -> np.ndarray:
-    """Return ``Σ p f(η/p)`` over the points that p charges, for laws that live there."""
-    excess = np.divide(eta - p, p, out=np.zeros_like(eta), where=p > 0)  # its mean is zero
-    if kind == "alpha2":
-        return (p * excess**2).sum(-1) / 2
-    return (p * (xlog1py(1 + excess, excess) - excess)).sum(-1)
 
 
 def _orbit_limits(space: FiniteSpace) -> Tensor:
