@@ -102,7 +102,8 @@ class HaarSum(Projection):
         self.elements, self.weights = elements, weights
 
     def _project(self, x: Tensor) -> Tensor:
-        V, group, total = self.representation, self.representation.group, torch.zeros_like(x, dtype=wide(x))
+        V, group, dtype, x = self.representation, self.representation.group, x.dtype, x.to(wide(x))
+        total = torch.zeros_like(x)
         entries = x.numel() if V.is_permutation else max(x.numel(), x.shape[-1] ** 2)
         size = max(1, min(CHUNK, 2**24 // max(entries, 1)))
         if self.elements is None:
@@ -110,9 +111,9 @@ class HaarSum(Projection):
         else:
             nodes = zip(self.elements.split(size), self.weights.split(size), strict=True)
         for g, w in nodes:
-            moved = V._apply(group.unsqueeze(g, x.ndim - 1), x.to(total))
+            moved = V._apply(group.unsqueeze(g, x.ndim - 1), x)
             total = total + torch.tensordot(w.to(total), moved, dims=1)
-        return total.to(x)
+        return total.to(dtype)
 
 
 class OrbitMean(Projection):
