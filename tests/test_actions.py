@@ -144,6 +144,8 @@ C3 = Cyclic(3)
         (lambda: regular(Symmetric(12)), "S12 is too large to list"),
         (lambda: pixels(C3, 4), r"group must be Cyclic\(4\), .*got C3"),
         (lambda: pixels(translations(3), 4), r"group must be .*translations\(4\).*got C3×C3"),
+        (lambda: on_points(C3, GRID - 1, lambda g, x: x, "V"), "points must be nonnegative"),
+        (lambda: on_points(C3, GRID[:0], lambda g, x: x, "V"), "points must be nonnegative, .* dim ≥ 1"),
         (lambda: on_points(C3, GRID * 2**40, lambda g, x: x, "V"), r"points.max\(\) \*\* p must be"),
         (lambda: on_points(C3, GRID * 0, lambda g, x: x + 0 * g, "V"), "images must return permutations"),
         (lambda: on_points(C3, GRID, lambda g, x: x + g, "V"), "move must map the points to themselves"),

@@ -80,6 +80,8 @@ def on_points(
         ``move(g, points)`` returns the moved points for g of shape ``(..., 1, k)``, shape ``(..., dim, p)``. A moved
         point that is not among the points is a ``ValueError``.
     """
+    if not points.numel() or int(points.min()) < 0:
+        raise ValueError(f"points must be nonnegative, of shape (dim, p) with dim ≥ 1, got shape {tuple(points.shape)}")
     dim, base = len(points), int(points.max()) + 1
     check_int("points.max() ** p", base ** points.shape[1], maximum=2**62)
     powers = base ** torch.arange(points.shape[1], device=points.device)
