@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -17,6 +19,19 @@ def symmetrize_measure(points: Tensor, action: Representation, weights: Tensor |
     mass = points.new_full((len(points),), 1 / len(points), dtype=torch.float64) if weights is None else weights
     images = action.apply(group.unsqueeze(group.elements()), points)
     return images.flatten(0, 1), mass.repeat(group.order) / group.order
+
+
+def feature_average(
+    f: Callable[[Tensor], Tensor], source: Representation, target: Representation | None = None
+) -> Callable[[Tensor], Tensor]:
+    """Return ``x ↦ (1/|G|) Σ_g ρ_target(g)⁻¹ f(ρ_source(g) x)``, without a target ``(1/|G|) Σ_g f(ρ_source(g) x)``."""
+
+    def averaged(x: Tensor) -> Tensor:
+        values = [(g, f(source.apply(g, x))) for g in source.group.elements()]
+        back = [y if target is None else target.apply(source.group.inverse(g), y) for g, y in values]
+        return torch.stack(back).double().mean(0).to(back[0])
+
+    return averaged
 
 
 def w1_symmetrised(x: Tensor, y: Tensor, action: Isometries) -> float:

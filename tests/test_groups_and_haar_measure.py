@@ -17,9 +17,8 @@ from lib.symmetry.haar import NullSpace
 from lib.symmetry.lie import Orthogonal, SpecialOrthogonal, Torus, Unitary
 from lib.symmetry.own_groups import named
 from lib.symmetry.representations import Representation
-from lib.symmetry.symmetrization import symmetrize_function
 from tests.chapters import load
-from tests.oracles import symmetrize_measure
+from tests.oracles import feature_average, symmetrize_measure
 
 
 @pytest.fixture(scope="module")
@@ -236,7 +235,7 @@ def test_averaging(page: SimpleNamespace, V: Representation) -> None:
     points = torch.randn(10, V.dim, dtype=torch.float64, generator=seeded(3))
     for f in functions(page, V):
         averaged = page.average(f, V, V.group.elements())
-        torch.testing.assert_close(averaged(points), symmetrize_function(f, V)(points))
+        torch.testing.assert_close(averaged(points), feature_average(f, V)(points))
         everywhere, mass = symmetrize_measure(points, V)
         ours = page.spread(points, V)
         assert torch.equal(ours, everywhere)
@@ -283,7 +282,7 @@ def test_feature_averaging_of_maps_between_signals(page: SimpleNamespace, name: 
     x = torch.randn(20, V.dim, generator=seeded(0))
     f = partial(page.forward, page.perceptron(V.dim, V.dim, 2))
     averaged = page.feature_average(f, V, V)
-    torch.testing.assert_close(averaged(x), symmetrize_function(f, V, V)(x), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(averaged(x), feature_average(f, V, V)(x), rtol=1e-5, atol=1e-5)
     elements = V.group.elements()
     assert page.residual(averaged, V, V, x, elements) <= 1e-6 < 0.1 < page.residual(f, V, V, x, elements)
 

@@ -21,46 +21,21 @@ from lib.symmetry.lie import SpecialOrthogonal, Torus
 from tests.catalogue import phase, shear
 
 PLANE, SPACE, NODES = planar(Dihedral(4)), vectors(SpecialOrthogonal(3)), natural(Symmetric(4))
+D4 = Dihedral(4).elements()
 
 
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
         (lambda: projection("foo"), TypeError, "representation must be a Representation, got 'foo' of type str"),
-        (lambda: projection(Cyclic(4)), TypeError, "representation must be a Representation, got C4"),
-        (lambda: projection(None), TypeError, "representation must be a Representation, got None"),
         (lambda: projection(PLANE, "fast"), ValueError, r"route must be one of \['auto', 'sum', .*\], got 'fast'"),
-        (lambda: projection(PLANE, None), ValueError, "route must be one of .*got None"),
         (lambda: projection(shear(Cyclic(2))), ValueError, "representation must be unitary .*shear is not"),
         (lambda: Hom(NODES, PLANE), ValueError, r"source and target must be .* got \['S4', 'D4'\]"),
         (lambda: projection(SPACE, "sum"), TypeError, r"elements must be given, SO\(3\) is not finite"),
         (lambda: HaarSum(PLANE, torch.tensor([[4, 0]])), ValueError, "elements must hold elements of D4"),
-        (lambda: HaarSum(PLANE, torch.tensor([[1, 0, 0]])), ValueError, r"elements must have shape \(..., 2\)"),
-        (lambda: HaarSum(PLANE, torch.tensor([1, 0])), ValueError, r"elements must have shape \(n"),
-        (lambda: HaarSum(PLANE, torch.zeros(0, 2).long()), ValueError, "n ≥ 1"),
-        (lambda: HaarSum(PLANE, [[0, 0]]), TypeError, "elements must be a torch.Tensor, got list"),
         (lambda: HaarSum(SPACE, torch.ones(2, 3, 3)), ValueError, r"elements must hold elements of SO\(3\)"),
-        (
-            lambda: HaarSum(PLANE, torch.tensor([[1, 0]]), torch.ones(2)),
-            ValueError,
-            r"weights must have shape \(..., 1\)",
-        ),
-        (
-            lambda: HaarSum(PLANE, torch.tensor([[1, 0]]), torch.ones(1, 1)),
-            ValueError,
-            r"weights must have shape \(1,\), got \(1, 1\)",
-        ),
-        (
-            lambda: HaarSum(PLANE, torch.tensor([[1, 0]]), torch.ones(1) * 1j),
-            TypeError,
-            "weights must be real",
-        ),
-        (
-            lambda: HaarSum(PLANE, torch.tensor([[1, 0], [2, 0]]), torch.tensor([1.5, -0.5])),
-            ValueError,
-            "weights must hold nonnegative probabilities with sum 1, got a smallest entry of -0.5 and a sum of 1",
-        ),
-        (lambda: HaarSum(PLANE, torch.tensor([[1, 0]]), [1.0]), TypeError, "weights must be a torch.Tensor"),
+        (lambda: HaarSum(PLANE, D4[:1], torch.ones(2)), ValueError, r"weights must have shape \(..., 1\)"),
+        (lambda: HaarSum(PLANE, D4[:2], torch.tensor([1.5, -0.5])), ValueError, "weights must hold .* entry of -0.5"),
     ],
 )
 @pytest.mark.usefixtures("as_user")

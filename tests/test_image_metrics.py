@@ -137,26 +137,13 @@ def test_scores_of_digits() -> None:
 # --- bad input -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("as_user")
-def test_bad_input() -> None:
+def test_bad_features() -> None:
     x = normal(6, 2)
-    for call, error, message in (
-        (lambda: moments(x[:1]), ValueError, r"features must have shape \(\.\.\., n, d\) with n ≥ 2"),
-        (lambda: moments(x.long()), TypeError, "features must be of a floating-point"),
-        (lambda: moments(x * math.nan), ValueError, "features must be finite"),
-        (lambda: moments([1.0]), TypeError, "features must be a torch.Tensor"),
-        (lambda: frechet_distance(x, normal(6, 3)), ValueError, "a and b must have one dimension, got 2 and 3"),
-        (lambda: moments(x + 0j), TypeError, "features must be real"),
-        (lambda: rotate_images(x[None, None] + 0j, torch.ones(1)), TypeError, "images must be real"),
-        (lambda: rotate_images(x[None], torch.ones(1)), ValueError, "images and degrees must have shapes"),
-        (lambda: rotate_images(torch.zeros(1, 1, 6, 6), torch.ones(1), math.nan), ValueError, "background must be"),
-        (lambda: coverage(x[:5], x), ValueError, "real must have shape .* n ≥ 6"),
-        (lambda: coverage(x, x[:0]), ValueError, "fake must have shape"),
-        (lambda: coverage(x, normal(6, 3)), ValueError, "real and fake must have one dimension"),
-        (lambda: coverage(x, x, 0), ValueError, "neighbours must be at least 1"),
-        (lambda: rarest(torch.tensor([0, 4]), 4), ValueError, "labels must be numbers 0 … 3"),
-        (lambda: rarest(torch.tensor([0.0]), 4), ValueError, "labels must be numbers 0 … 3, int64, got torch.float32"),
-        (lambda: rarest(torch.tensor([0]), 1), ValueError, "count must be at least 2"),
+    for call, message in (
+        (lambda: moments(x[:1]), r"features must have shape \(\.\.\., n, d\) with n ≥ 2"),
+        (lambda: moments(x * math.nan), "features must be finite"),
+        (lambda: coverage(x[:5], x), "real must have shape .* n ≥ 6"),
+        (lambda: coverage(x, x[:0]), "fake must have shape"),
     ):
-        with pytest.raises(error, match=message):
+        with pytest.raises(ValueError, match=message):
             call()

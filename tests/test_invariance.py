@@ -107,7 +107,7 @@ def test_patches_that_touch_are_not_independent() -> None:
 @pytest.mark.usefixtures("as_user")
 def test_bad_input() -> None:
     V, x = planar(Cyclic(4)), torch.zeros(5, 2)
-    with pytest.raises(TypeError, match="representation must be a Representation of a finite group"):
+    with pytest.raises(TypeError, match="representation must be real, of a finite group"):
         orbit_test(x, vectors(SpecialOrthogonal(2)), gen(0))
     sheared = torch.tensor([[1.0, 1.0], [0.0, -1.0]], dtype=torch.float64)
     one = torch.eye(2, dtype=torch.float64)
@@ -118,12 +118,8 @@ def test_bad_input() -> None:
         orbit_test(torch.zeros(5, 3), V, gen(0))
     with pytest.raises(ValueError, match="points must be at least two, got 1"):
         orbit_test(x[:1], V, gen(0))
-    with pytest.raises(TypeError, match="generator must be a Generator"):
-        orbit_test(x, V, 0)
     with pytest.raises(TypeError, match="points must be real"):
         orbit_test(x + 0j, V, gen(0))
-    with pytest.raises(ValueError, match="draws must be at least 1"):
-        orbit_test(x, V, gen(0), draws=0)
     with pytest.raises(ValueError, match="points must be finite"):
         orbit_test(x * math.nan, V, gen(0))
     with pytest.raises(ValueError, match="points are too many"):

@@ -262,30 +262,30 @@ def test_groups_that_do_not_close() -> None:
 
 
 @pytest.mark.parametrize(
-    ("permutations", "error", "words"),
+    ("permutations", "words"),
     [
-        (torch.tensor([[0, 0, 1]]), ValueError, "every number from 0 to 2"),
-        (torch.tensor([0, 1]), ValueError, "shape"),
-        (torch.zeros(0, 3, dtype=torch.int64), ValueError, "r, n ≥ 1"),
-        (torch.tensor([[1.0, 0.0]]), TypeError, "int64"),
+        (torch.tensor([[0, 0, 1]]), "every number from 0 to 2"),
+        (torch.tensor([0, 1]), "shape"),
+        (torch.zeros(0, 3, dtype=torch.int64), "r, n ≥ 1"),
+        (torch.tensor([[1.0, 0.0]]), "int64"),
     ],
 )
-def test_bad_permutations(permutations: Tensor, error: type[Exception], words: str) -> None:
-    with pytest.raises(error, match=words):
+def test_bad_permutations(permutations: Tensor, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
         GeneratedGroup(permutations, "bad")
 
 
 @pytest.mark.parametrize(
-    ("matrices", "error", "words"),
+    ("matrices", "words"),
     [
-        (torch.tensor([[[1.0, 1.0], [0.0, 1.0]]], dtype=torch.float64), ValueError, "unitary"),
-        (torch.eye(2), TypeError, "float64 or torch.complex128"),
-        (torch.eye(2, dtype=torch.float64), ValueError, "shape"),
-        (torch.full((1, 2, 2), math.nan, dtype=torch.float64), ValueError, "finite"),
+        (torch.tensor([[[1.0, 1.0], [0.0, 1.0]]], dtype=torch.float64), "unitary"),
+        (torch.eye(2)[None], "float64 or complex128"),
+        (torch.eye(2, dtype=torch.float64), "shape"),
+        (torch.full((1, 2, 2), math.nan, dtype=torch.float64), "unitary, got .* nan"),
     ],
 )
-def test_bad_matrices(matrices: Tensor, error: type[Exception], words: str) -> None:
-    with pytest.raises(error, match=words):
+def test_bad_matrices(matrices: Tensor, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
         from_generators(matrices, "bad")
 
 
@@ -295,34 +295,6 @@ def test_bad_frobenius(p: int, q: int, words: str) -> None:
         frobenius(p, q)
 
 
-@pytest.mark.usefixtures("as_user")
 def test_bad_groups() -> None:
-    with pytest.raises(TypeError, match="group must be a FiniteGroup"):
-        Irreducibles("S3")
     with pytest.raises(ValueError, match=r"order at most 1024, got S7 with \|H\| = 5040"):
         Irreducibles(Symmetric(7))
-
-
-@pytest.mark.usefixtures("as_user")
-@pytest.mark.parametrize(
-    ("table", "error"),
-    [
-        (torch.zeros(3, 4, dtype=torch.int64), ValueError),
-        (torch.tensor([[0, 1, 2], [1, 1, 2], [2, 2, 2]]), ValueError),
-        (torch.tensor([[0, 2, 1], [2, 1, 0], [1, 0, 2]]), ValueError),  # a Latin square without identity
-        (torch.zeros(3, 3), TypeError),
-    ],
-)
-def test_bad_tables(table: torch.Tensor, error: type[Exception]) -> None:
-    with pytest.raises(error, match="table must"):
-        decompose_regular(table, torch.Generator())
-    with pytest.raises(error, match="table must"):
-        eigenspaces(table, torch.zeros(3).double())
-
-
-@pytest.mark.usefixtures("as_user")
-def test_bad_elements() -> None:
-    with pytest.raises(ValueError, match=r"c must have shape \(..., 6\)"):
-        eigenspaces(Symmetric(3).cayley_table(), torch.zeros(5))
-    with pytest.raises(ValueError, match=r"c must have shape \(6,\), got \(2, 6\)"):
-        eigenspaces(Symmetric(3).cayley_table(), torch.zeros(2, 6))

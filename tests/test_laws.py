@@ -83,20 +83,8 @@ def test_scores_of_real_broken_and_collapsed_images(digits: ImageLaw) -> None:
     assert torch.equal(digits.scores(drawn[:1], 3)["frechet"], scores["frechet"][:1])
 
 
-def test_bad_input(digits: ImageLaw) -> None:
-    with pytest.raises(ValueError, match=r"sizes must be between 10 and 1200, got 9"):
-        digits.sets([9, 20], [0])
-    with pytest.raises(ValueError, match="1201"):
-        digits.sets([1201], [0])
-    with pytest.raises(ValueError, match="empty"):
-        digits.sets([], [0])
-    for shape in ((2, 10, 63), (2, 5, 64)):
-        with pytest.raises(ValueError, match=r"drawn must have shape \(runs, n ≥ 6, 64\)"):
-            digits.scores(torch.zeros(shape))
-    with pytest.raises(ValueError, match="name"):
-        digit_law("sideways")
-    with pytest.raises(ValueError, match="name"):
-        tissue_law("turned")
-    with pytest.raises(ValueError, match="group"):
-        digit_law("turned", Cyclic(8))
+def test_sizes_are_checked(digits: ImageLaw) -> None:
+    for sizes in ([9, 20], [1201]):
+        with pytest.raises(ValueError, match=r"sizes must be between 10 and 1200, got"):
+            digits.sets(sizes, [0])
     assert tissue_law().sets([3], [0]).runs == 1  # one class

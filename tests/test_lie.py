@@ -228,17 +228,6 @@ def test_bad_dimensions(make: Callable[[object], CompactLieGroup], value: object
         make(value)
 
 
-@pytest.mark.parametrize("group", [Orthogonal(1), SpecialOrthogonal(3), Unitary(2), Torus(2)], ids=str)
-@pytest.mark.usefixtures("as_user")
-def test_bad_arguments(group: CompactLieGroup) -> None:
-    with pytest.raises(ValueError, match="degree must be at least 0, got -1"):
-        group.class_quadrature(-1)
-    with pytest.raises(TypeError, match="degree must be an integer"):
-        group.class_quadrature(2.5)
-    with pytest.raises(ValueError, match="count must be at least 0"):
-        group.sample(-1)
-
-
 @pytest.mark.parametrize("group", [Orthogonal(20), Unitary(12), Torus(30)], ids=str)
 def test_too_large_quadratures(group: CompactLieGroup) -> None:
     with pytest.raises(ValueError, match="too large for a quadrature"):

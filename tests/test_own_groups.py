@@ -58,7 +58,7 @@ def test_a_table_gives_the_group_back(group: FiniteGroup) -> None:
         (torch.tensor([[0, 1, 2, 3, 4], [1, 0, 3, 4, 2], [2, 4, 0, 1, 3], [3, 2, 4, 0, 1], [4, 3, 1, 2, 0]]), "assoc"),
         (torch.zeros(2, 3, dtype=torch.int64), "shape"),
         (torch.zeros(0, 0, dtype=torch.int64), "shape"),
-        (Cyclic(600).cayley_table(), "rows of table must be between 1 and 512, got 600"),
+        (Cyclic(600).cayley_table(), "n from 1 to 512, got torch.int64 of shape .600, 600."),
     ],
 )
 def test_tables_of_no_group(table: Tensor, message: str) -> None:
@@ -67,7 +67,7 @@ def test_tables_of_no_group(table: Tensor, message: str) -> None:
 
 
 def test_tables_are_whole_numbers() -> None:
-    with pytest.raises(TypeError, match="int64"):
+    with pytest.raises(ValueError, match="int64"):
         from_table(torch.eye(2), "none")
 
 
@@ -104,7 +104,7 @@ def test_matrices_come_back_or_are_refused(angle: float) -> None:
         assert from_generators(known, "seven").group.order == 7
     with pytest.raises(ValueError, match="matrices must be unitary"):
         from_generators(seven.float().double(), "rounded")
-    with pytest.raises(ValueError, match="n ≥ 1"):
+    with pytest.raises(ValueError, match="r, n ≥ 1"):
         from_generators(torch.zeros(1, 0, 0).double(), "nothing")
 
 

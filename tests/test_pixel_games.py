@@ -265,18 +265,6 @@ def test_bad_games() -> None:
             Game(pairing)
 
 
-def test_bad_sets() -> None:
-    good = small_sets()
-    with pytest.raises(ValueError, match="labels"):
-        replace(good, labels=good.labels[:1])
-    with pytest.raises(ValueError, match="labels"):
-        replace(good, classes=2)
-    with pytest.raises(ValueError, match="counts"):
-        replace(good, counts=torch.tensor([0, 3]))
-    with pytest.raises(ValueError, match="images"):
-        replace(good, images=good.images * torch.nan)
-
-
 def test_bad_plays() -> None:
     with pytest.raises(ValueError, match="16 values"):
         play(Game(), EXACT[0], small_sets(dim=9))

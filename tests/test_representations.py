@@ -22,7 +22,6 @@ from lib.symmetry.representations import (
     MatrixRepresentation,
     PermutationRepresentation,
     Representation,
-    TensorProduct,
 )
 from tests.axioms import assert_representation, check_representation
 from tests.catalogue import LEAVES, RECIPES, Recipe, build, elements, phase, random_vectors
@@ -193,72 +192,34 @@ ROTATE = planar(C4).matrix
 
 
 @pytest.mark.parametrize(
-    ("make", "error", "message"),
+    ("make", "message"),
     [
-        (lambda: PermutationRepresentation("S3", 3, lambda g: g, "V"), TypeError, "group must be a Group, got 'S3'"),
-        (lambda: PermutationRepresentation(S3, 0, lambda g: g, "V"), ValueError, "dim must be at least 1, got 0"),
-        (lambda: PermutationRepresentation(S3, 3.0, lambda g: g, "V"), TypeError, "dim must be an integer, got 3.0"),
+        (lambda: PermutationRepresentation(S3, 4, lambda g: g, "V"), "images must return permutations of 4"),
+        (lambda: PermutationRepresentation(S3, 3, lambda g: 0 * g, "V"), "images must return permutations"),
+        (lambda: PermutationRepresentation(S3, 3, lambda g: g[0], "V"), "images must return permutations"),
+        (lambda: PermutationRepresentation(S3, 3, broken_images, "V"), "images must be a homomorphism of S3"),
+        (lambda: PermutationRepresentation(S3, 3, lambda g: g.double(), "V"), "torch.int64 of .*got torch.float64"),
+        (lambda: MatrixRepresentation(C4, 3, ROTATE, "V"), r"matrices\(g\) must be .* of shape \(., 3, 3\), got"),
+        (lambda: MatrixRepresentation(C4, 2, lambda g: torch.eye(2).double(), "V"), "of shape"),
         (
-            lambda: PermutationRepresentation(S3, 4, lambda g: g, "V"),
-            ValueError,
-            "images must return permutations of 4",
+            lambda: MatrixRepresentation(C4, 2, lambda g: ROTATE(g).float(), "V"),
+            "torch.float64 or .* got torch.float32",
         ),
-        (lambda: PermutationRepresentation(S3, 3, lambda g: 0 * g, "V"), ValueError, "images must return permutations"),
-        (lambda: PermutationRepresentation(S3, 3, lambda g: g[0], "V"), ValueError, "images must return permutations"),
-        (
-            lambda: PermutationRepresentation(S3, 3, broken_images, "V"),
-            ValueError,
-            "images must be a homomorphism of S3",
-        ),
-        (lambda: PermutationRepresentation(S3, 3, lambda g: g.double(), "V"), TypeError, "images.* torch.int64, got"),
-        (
-            lambda: PermutationRepresentation(S3, 3, lambda g: g.tolist(), "V"),
-            TypeError,
-            "images.* must be a torch.Tensor",
-        ),
-        (lambda: PermutationRepresentation(S3, 3, None, "V"), TypeError, "images must be a function, got None"),
-        (lambda: MatrixRepresentation(C4, 2, None, "V"), TypeError, "matrices must be a function, got None"),
-        (
-            lambda: MatrixRepresentation(C4, 3, ROTATE, "V"),
-            ValueError,
-            r"matrices\(g\) must have shape \(., 3, 3\), got",
-        ),
-        (lambda: MatrixRepresentation(C4, 2, lambda g: torch.eye(2).double(), "V"), ValueError, "must have shape"),
-        (lambda: MatrixRepresentation(C4, 2, lambda g: ROTATE(g).float(), "V"), TypeError, "torch.float64 or .* got"),
-        (lambda: MatrixRepresentation(C4, 2, lambda g: ROTATE(g).long(), "V"), TypeError, "torch.float64 or .* got"),
-        (lambda: MatrixRepresentation(C4, 2, lambda g: ROTATE(g) * math.nan, "V"), ValueError, "finite, got NaN"),
-        (lambda: MatrixRepresentation(C4, 2, lambda g: 2 * ROTATE(g), "V"), ValueError, "homomorphism of C4"),
-        (lambda: MatrixRepresentation(C4, 2, lambda g: 0 * ROTATE(g), "V", unitary=False), ValueError, "homomorphism"),
-        (lambda: MatrixRepresentation(C50, 1, wrong_at_one_element, "V"), ValueError, "homomorphism of C50"),
-        (lambda: MatrixRepresentation(C2, 2, sheared, "V"), ValueError, "must be unitary: .*unitary=False"),
-        (
-            lambda: Hom(natural(S3), regular(C4)),
-            ValueError,
-            "source and target must be representations of one group, got",
-        ),
-        (lambda: natural(S3) + regular(C4), ValueError, r"summands must be .* of one group, got \['S3', 'C4'\]"),
-        (lambda: TensorProduct(natural(S3), S3), TypeError, "factors must be representations, got S3"),
-        (lambda: natural(S3) * 2, TypeError, "factors must be representations, got 2"),
-        (lambda: DirectSum(), ValueError, "summands must be representations of one group"),
-        (lambda: Restriction(S3, C2, lambda h: h), TypeError, "base must be representations, got S3"),
-        (lambda: Restriction(natural(S3), 2, lambda h: h), TypeError, "group must be a Group, got 2"),
-        (lambda: Restriction(natural(S3), C2, None), TypeError, "embed must be a function, got None"),
-        (lambda: Restriction(natural(S3), C2, lambda h: h), ValueError, r"embed\(g\) must have shape \(..., 3\)"),
-        (
-            lambda: Restriction(natural(S3), C2, lambda h: 0 * h + torch.tensor([0, 0, 1])),
-            ValueError,
-            r"embed\(g\) must",
-        ),
-        (
-            lambda: Restriction(natural(S3), C4, lambda h: (torch.arange(3) + h) % 3),
-            ValueError,
-            "embed must be a homom",
-        ),
+        (lambda: MatrixRepresentation(C4, 2, lambda g: ROTATE(g) * math.nan, "V"), "homomorphism of C4.* nan"),
+        (lambda: MatrixRepresentation(C4, 2, lambda g: 2 * ROTATE(g), "V"), "homomorphism of C4"),
+        (lambda: MatrixRepresentation(C4, 2, lambda g: 0 * ROTATE(g), "V", unitary=False), "homomorphism"),
+        (lambda: MatrixRepresentation(C50, 1, wrong_at_one_element, "V"), "homomorphism of C50"),
+        (lambda: MatrixRepresentation(C2, 2, sheared, "V"), "must be unitary: .*unitary=False"),
+        (lambda: Hom(natural(S3), regular(C4)), "source and target must be representations of one group, got"),
+        (lambda: natural(S3) + regular(C4), r"summands must be .* of one group, got \['S3', 'C4'\]"),
+        (lambda: DirectSum(), "summands must be representations of one group"),
+        (lambda: Restriction(natural(S3), C2, lambda h: h), r"embed\(g\) must have shape \(..., 3\)"),
+        (lambda: Restriction(natural(S3), C2, lambda h: 0 * h + torch.tensor([0, 0, 1])), r"embed\(g\) must"),
+        (lambda: Restriction(natural(S3), C4, lambda h: (torch.arange(3) + h) % 3), "embed must be a homom"),
     ],
 )
-@pytest.mark.usefixtures("as_user")
-def test_no_representations(make: Callable[[], Representation], error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
+def test_no_representations(make: Callable[[], Representation], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         make()
 
 

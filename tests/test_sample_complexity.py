@@ -16,7 +16,7 @@ from lib.page.results import stored
 from lib.symmetry.actions import planar
 from lib.symmetry.own_groups import named
 from lib.transport.divergences import w1_batch
-from lib.transport.quotient import lattice, linear, moduli, pairs_in_space, phase, quotient_cost, radial, turns
+from lib.transport.quotient import lattice, linear, moduli, pairs_in_space, phase, radial, turns
 from tests.chapters import load
 from tests.oracles import w1_invariant_program, w1_symmetrised
 
@@ -66,7 +66,7 @@ def test_the_picture_shows_the_transport_of_the_library(page: SimpleNamespace) -
         action = linear(planar(named(name)))
         assert length == pytest.approx(float(w1_batch(x[None], y[None], action)))
         assert length == pytest.approx(float((x - ends).norm(dim=-1).mean()))
-        partners = quotient_cost(ends, y, action).argmin(1)  # each end is an image of its own point
+        partners = action.distance(ends, y).argmin(1)  # each end is an image of its own point
         assert sorted(partners.tolist()) == list(range(6))
 
 

@@ -91,7 +91,6 @@ def test_turning_samples_helps_a_generator_without_orientations() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"data": "faces"}, "data must be one of"),
         ({"size": 14}, "size must be 8 for digits"),
         ({"data": "histology", "size": 2}, "size must be at least 4"),
         ({"data": "mnist", "size": 16}, "size must be 14 or 28"),

@@ -35,14 +35,7 @@ class Digits:
 def digits(dtype: torch.dtype = torch.float64, train: int = 1200, seed: int = 0) -> Digits:
     """Return the 1797 digits of 8 × 8 pixels bundled with scikit-learn (Alpaydin, Kaynak 1998), split at random.
 
-    Parameters
-    ----------
-    dtype
-        Type of the images.
-    train
-        Number of training images, at most 1796; the rest is for testing.
-    seed
-        Seed of the split.
+    ``train`` of them, at most 1796, are for training, the rest for testing; ``seed`` is that of the split.
     """
     from sklearn.datasets import load_digits
 
@@ -54,19 +47,10 @@ def digits(dtype: torch.dtype = torch.float64, train: int = 1200, seed: int = 0)
 
 
 def photograph(name: str = "chelsea", size: int = 128) -> Tensor:
-    """Return a colour photograph bundled with scikit-image, its central square shrunk to ``size × size``.
+    """Return a colour photograph bundled with scikit-image, its central square shrunk to ``(size, size, 3)``, float64.
 
-    Parameters
-    ----------
-    name
-        One of ``PHOTOGRAPHS``: an astronaut, the cat Chelsea, a cup of coffee, a rocket.
-    size
-        Side in pixels, at most 300.
-
-    Returns
-    -------
-    Tensor
-        Values in [0, 1], shape ``(size, size, 3)``, float64.
+    The name is one of ``PHOTOGRAPHS``: an astronaut, the cat Chelsea, a cup of coffee, a rocket. The size is at most
+    300, values are in [0, 1].
     """
     from skimage import data
     from skimage.transform import resize
@@ -79,19 +63,9 @@ def photograph(name: str = "chelsea", size: int = 128) -> Tensor:
 
 
 def histology_patches(size: int = 8, stride: int = 8) -> Tensor:
-    """Return grey patches of the stained colonic tissue bundled with scikit-image, as rows of size² values in [0, 1].
+    """Return grey patches of the colonic tissue bundled with scikit-image, as rows ``(count, size²)`` in [0, 1].
 
-    Parameters
-    ----------
-    size
-        Side of a patch in pixels, at most 64.
-    stride
-        Step from one patch to the next, at most 64; the image has 512 × 512 pixels.
-
-    Returns
-    -------
-    Tensor
-        Shape ``(count, size²)``, float64.
+    The image has 512 × 512 pixels; ``stride`` is the step from one patch to the next.
     """
     from skimage import data
 

@@ -20,8 +20,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lib.checks import check_int
-
 VARIABLE = "SYMMETRY_DATA"
 MIRRORS = (
     "https://ossci-datasets.s3.amazonaws.com/mnist/",
@@ -56,23 +54,14 @@ def cache_directory() -> Path:
 def mnist_test(size: int = 14) -> tuple[Tensor, Tensor]:
     """Return the 10 000 test images of MNIST (LeCun, Cortes, Burges 1998), shrunk by averaging blocks of pixels.
 
-    Parameters
-    ----------
-    size
-        Pixels per side; a divisor of 28.
-
-    Returns
-    -------
-    tuple of Tensor
-        Images ``(10000, 1, size²)`` with values in [0, 1], float64; labels ``(10000,)``, int64.
+    Images have shape ``(10000, 1, size²)``, size being a divisor of 28, and values in [0, 1], float64; labels
+    ``(10000,)`` are int64.
 
     Raises
     ------
     DataUnavailable
         A file is missing and cannot be fetched or stored, or is truncated or altered.
     """
-    if 28 % check_int("size", size, maximum=28):
-        raise ValueError(f"size must divide 28, got {size}")
     images, labels = (np.frombuffer(_content(name), np.uint8) for name in CHECKSUMS)
     pixels = torch.from_numpy(images[16:].reshape(-1, 28, 28).copy()) / 255.0
     step = 28 // size

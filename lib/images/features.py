@@ -15,28 +15,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lib.checks import check_choice, check_int, seeded
+from lib.checks import seeded
 from lib.images.sets import LabelledImages, check_images, image_set, rotate_images
 from lib.progress import progress
 
-ANGLES = ("grid", "any")
 EPOCHS = {"digits": 40, "mnist": 12, "histology": 25}  # passes through the training part of a set
 _FEATURES, _WIDTHS, _BATCH, _RATE = 32, (24, 48), 64, 3e-3
 _CHUNK = 512  # images per pass
 
 
 class FeatureNetwork(nn.Module):
-    """Two convolutions with ReLU and maximum pooling, a dense layer (the features), ReLU, and one layer for all labels.
-
-    Parameters
-    ----------
-    channels, size
-        Of the images.
-    classes, orientations
-        Numbers of labels.
-    seed
-        Of the weights.
-    """
+    """Two convolutions with ReLU and maximum pooling, a dense layer (the features), ReLU, a layer for all labels."""
 
     def __init__(self, channels: int, size: int, classes: int, orientations: int, seed: int = 0) -> None:
         super().__init__()
@@ -110,28 +99,11 @@ def train_classifier(
     """Return a classifier of classes and orientations, trained with cross-entropy on turned images.
 
     Every image is turned anew in every pass; turning by the k-th orientation adds k to its orientation. The same seed
-    gives the same weights on the same machine.
-
-    Parameters
-    ----------
-    train
-        Images to learn from.
-    epochs
-        Passes through them.
-    angles
-        ``"grid"``: turns by multiples of 360/m degrees only; ``"any"``: by any angle, labelled by the nearest of them.
-    orientations
-        The number m.
-    seed
-        Seed of weights, order and turns.
+    gives the same weights on the same machine. Angles are ``"grid"``, turns by multiples of 360/m degrees only, m being
+    the number of orientations, or ``"any"``, labelled by the nearest of them.
     """
-    check_choice("angles", angles, ANGLES)
-    for name, value in (("epochs", epochs), ("orientations", orientations)):
-        check_int(name, value)
-    check_int("seed", seed, minimum=0)
+    check_images("train", train.images)
     shape, count = (train.images.shape[1], train.images.shape[2]), len(train.images)
-    if count < 2:
-        raise ValueError(f"train must hold at least 2 images, got {count}")
     classes = int(train.classes.max()) + 1
     network = FeatureNetwork(*shape, classes, orientations, seed).to(train.images.device)
     generator = seeded(seed + 1)
@@ -140,7 +112,7 @@ def train_classifier(
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, _RATE, total_steps=steps)
     for _ in progress(range(epochs)):
         for chosen in torch.randperm(count, generator=generator, device="cpu").split(_BATCH):
-            images, targets = _turned(train, chosen, angles, orientations, generator)
+            images, targets = _oriented(train, chosen, angles, orientations, generator)
             loss = sum(functional.cross_entropy(s, t) for s, t in zip(network(images), targets, strict=True))
             optimiser.zero_grad()
             loss.backward()
@@ -148,14 +120,12 @@ def train_classifier(
             schedule.step()
     network.requires_grad_(False).eval()
     every = torch.arange(count, device="cpu")
-    features = network.features(_turned(train, every, angles, orientations, seeded(seed + 2))[0]).double()
+    features = network.features(_oriented(train, every, angles, orientations, seeded(seed + 2))[0]).double()
     scale = features.var(0, correction=0).sum().sqrt()
-    if not scale > 0:
-        raise ValueError("train must hold images that differ, got features without any spread")
-    return FeatureClassifier(network, shape, features.mean(0), scale)
+    return FeatureClassifier(network, shape, features.mean(0), torch.where(scale > 0, scale, 1.0))
 
 
-def _turned(
+def _oriented(
     data: LabelledImages, chosen: Tensor, angles: str, m: int, generator: torch.Generator
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """Return chosen images, each in a random orientation, with their two labels."""
@@ -176,12 +146,8 @@ def _turned(
 def judge_of(data: str, size: int = 8, angles: str = "grid", orientations: int = 4) -> FeatureClassifier:
     """Return the classifier in whose features images of a set are compared, trained once per process.
 
-    Parameters
-    ----------
-    data, size
-        As for :func:`lib.images.sets.image_set`.
-    angles, orientations
-        As for :func:`train_classifier`; tissue has four orientations on the grid.
+    Arguments as for :func:`lib.images.sets.image_set` and :func:`train_classifier`; tissue has four orientations on the
+    grid.
     """
     if data == "histology" and (angles, orientations) != ("grid", 4):
         raise ValueError(f"angles must be 'grid' with four orientations for histology, got {angles!r}, {orientations}")

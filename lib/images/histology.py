@@ -1,8 +1,7 @@
 """Tissue: patches of the image bundled with scikit-image.
 
 Stained tissue on a slide has no upright direction, so the law of its patches should be invariant under the turns and
-mirrors of the square; :mod:`lib.transport.invariance` tests it. Images have shape ``(n, 3, size, size)`` and values in
-[−1, 1].
+mirrors of the square; :mod:`lib.transport.invariance` tests it. Values are float32, in [−1, 1].
 """
 
 from __future__ import annotations
@@ -25,13 +24,7 @@ class Patches(NamedTuple):
 
 
 def tissue_image() -> Tensor:
-    """Return the stained colonic tissue bundled with scikit-image (van der Walt et al. 2014).
-
-    Returns
-    -------
-    Tensor
-        Shape ``(3, 512, 512)``, float32, values in [−1, 1].
-    """
+    """Return the stained colonic tissue bundled with scikit-image (van der Walt et al. 2014), ``(3, 512, 512)``."""
     from skimage import data
 
     image = torch.from_numpy(data.immunohistochemistry()).permute(2, 0, 1)
@@ -39,21 +32,9 @@ def tissue_image() -> Tensor:
 
 
 def cut_patches(image: Tensor, size: int, spacing: int = 1) -> Tensor:
-    """Return the patches on a grid that do not overlap, from the upper left corner on.
+    """Return patches ``(rows, columns, c, size, size)`` of an image ``(c, h, w)`` that do not overlap.
 
-    Parameters
-    ----------
-    image
-        Shape ``(c, h, w)``.
-    size
-        Side of a patch.
-    spacing
-        Every ``spacing``-th patch is kept in both directions: neighbours are ``(spacing − 1) · size`` pixels apart.
-
-    Returns
-    -------
-    Tensor
-        Shape ``(rows, columns, c, size, size)``.
+    Every ``spacing``-th patch is kept in both directions: neighbours are ``(spacing − 1) · size`` pixels apart.
     """
     step = size * spacing
     return image.unfold(1, size, step).unfold(2, size, step).permute(1, 2, 0, 3, 4)
@@ -65,15 +46,8 @@ def tissue_patches(size: int = 8, spacing: int = 1) -> Patches:
     The image is divided into 8 × 8 squares; a random half of them is for training. No patch reaches into two squares,
     so no pixel is on both sides. It is one image of one piece of tissue all the same: the evaluation says how well a
     generator learnt *this* tissue, not tissue at large. The patches come in random order, so that the first half of
-    them is not the upper half of the image.
-
-    Parameters
-    ----------
-    size
-        Side of a patch in pixels; divides the side 64 of a square.
-    spacing
-        Every ``spacing``-th patch is kept in both directions. Patches that touch share cells and fibres and are not
-        independent; a test of their law needs some distance.
+    them is not the upper half of the image. ``size`` divides the side 64 of a square; ``spacing`` is as in
+    :func:`cut_patches`: patches that touch share cells and fibres and are not independent.
     """
     image = tissue_image()
     side = image.shape[-1] // _BLOCKS

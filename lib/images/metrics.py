@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lib.checks import check_instance, check_int, check_tensor
+from lib.checks import check_tensor
+from lib.transport.quotient import euclidean
 
 
 @dataclass(frozen=True)
@@ -37,26 +38,14 @@ def gaussian_frechet(a: Moments, b: Moments) -> Tensor:
     ``|m_a − m_b|² + tr(C_a + C_b) − 2 tr (C_a^{1/2} C_b C_a^{1/2})^{1/2}``. The last trace is the sum of the singular
     values of ``C_a^{1/2} C_b^{1/2}``; both roots come from eigenvalues, so nothing fails when a covariance is singular.
     Of two finite samples of one law the value is not zero but of order d · tr C / n: compare generators at equal
-    numbers of images only (Heusel 2017), in few features.
-
-    Parameters
-    ----------
-    a, b
-        Moments; leading axes broadcast.
-
-    Returns
-    -------
-    Tensor
-        Shape ``(...)``, never negative.
+    numbers of images only (Heusel 2017), in few features. Leading axes broadcast.
     """
-    if check_instance("a", a, Moments).mean.shape[-1] != check_instance("b", b, Moments).mean.shape[-1]:
-        raise ValueError(f"a and b must have one dimension, got {a.mean.shape[-1]} and {b.mean.shape[-1]}")
     traces = sum(m.covariance.diagonal(dim1=-2, dim2=-1).sum(-1) for m in (a, b))
-    overlap = torch.linalg.svdvals(_root(a.covariance) @ _root(b.covariance)).sum(-1)
+    overlap = torch.linalg.svdvals(_matrix_root(a.covariance) @ _matrix_root(b.covariance)).sum(-1)
     return ((a.mean - b.mean).square().sum(-1) + traces - 2 * overlap).clamp_min(0)
 
 
-def _root(covariance: Tensor) -> Tensor:
+def _matrix_root(covariance: Tensor) -> Tensor:
     """Return the symmetric root of positive semidefinite matrices ``(..., d, d)``."""
     values, vectors = torch.linalg.eigh(covariance)
     return (vectors * values.clamp_min(0).sqrt()[..., None, :]) @ vectors.mT
@@ -65,37 +54,17 @@ def _root(covariance: Tensor) -> Tensor:
 def coverage(real: Tensor, fake: Tensor, neighbours: int = 5) -> Tensor:
     """Return the share of real points that have a generated one nearby (Naeem et al. 2020).
 
-    Nearby means: no farther than the k-th nearest *other* real point. For two samples of one law the expectation does
-    not depend on the law.
-
-    Parameters
-    ----------
-    real, fake
-        Features ``(..., n, d)``, n > neighbours, and ``(..., m, d)``; leading axes broadcast.
-    neighbours
-        The number k.
-
-    Returns
-    -------
-    Tensor
-        Shape ``(...)``, values in [0, 1].
+    Nearby means: no farther than the k-th nearest *other* real point, k being the ``neighbours``. For two samples of
+    one law the expectation does not depend on the law. Features have shapes ``(..., n, d)`` with n > k and
+    ``(..., m, d)``; leading axes broadcast.
     """
-    check_int("neighbours", neighbours)
     x, y = _check_features("real", real, neighbours + 1), _check_features("fake", fake, 1)
-    if x.shape[-1] != y.shape[-1]:
-        raise ValueError(f"real and fake must have one dimension, got {x.shape[-1]} and {y.shape[-1]}")
-    exact = "donot_use_mm_for_euclid_dist"
-    radius = torch.cdist(x, x, compute_mode=exact).kthvalue(neighbours + 1, dim=-1).values
-    nearest = torch.cdist(x, y, compute_mode=exact).amin(-1)
-    return (nearest <= radius).double().mean(-1)
+    radius = euclidean(x, x).kthvalue(neighbours + 1, dim=-1).values
+    return (euclidean(x, y).amin(-1) <= radius).double().mean(-1)
 
 
 def rarest(labels: Tensor, count: int) -> Tensor:
     """Return the share of the rarest of the labels 0 … count − 1, int64, times count, so that 1 is even."""
-    check_int("count", count, minimum=2)
-    check_tensor("labels", labels, (None,))
-    if labels.dtype != torch.int64 or not labels.numel() or bool(((labels < 0) | (labels >= count)).any()):
-        raise ValueError(f"labels must be numbers 0 … {count - 1}, int64, got {labels.dtype} {tuple(labels.shape)}")
     return torch.nn.functional.one_hot(labels, count).double().mean(-2).amin(-1) * count
 
 

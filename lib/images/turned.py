@@ -9,18 +9,17 @@ from torch.nn.functional import avg_pool2d
 from lib.checks import generator_of
 from lib.images.sets import image_set, rotate_images
 
-ROTATIONS = ("none", "turns", "any")
-
 
 def turned_images(
     data: str, size: int, rotations: str = "none", share: float = 1.0, seed: int = 0
 ) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """Return training images with their classes, and held-out ones, which are the same for all seeds.
 
+    Images are float32 ``(n, c, size, size)`` in [−1, 1], classes ``(n,)``, zeros for histology; ``data`` and ``size``
+    are as for :func:`lib.images.sets.image_set`.
+
     Parameters
     ----------
-    data, size
-        As for :func:`lib.images.sets.image_set`.
     rotations
         How every image is turned, MNIST at its full resolution: ``"none"``; ``"turns"``, by a random quarter turn, an
         exactly C4-invariant law; ``"any"``, by any angle as in Birrell et al. (2022), a law that is C4-invariant and,
@@ -29,11 +28,6 @@ def turned_images(
         Part of the training images that is drawn, in (0, 1]; at least one image per class.
     seed
         Of the draw, and of the angles.
-
-    Returns
-    -------
-    tuple
-        Two pairs of images in [−1, 1], float32 ``(n, c, size, size)``, and classes ``(n,)``, zeros for histology.
     """
     image_set(data, size)
     train, held_out = image_set(data, 28 if data == "mnist" else size)

@@ -2,7 +2,8 @@
 
 ``abstract``, ``groups``, ``lie``   what groups can do; finite and Lie groups, Haar samplers
 ``own_groups``   a reader's own group, by name, table, permutations or matrices
+``generated``   groups that permutations generate, and some semidirect products
 ``representations``, ``derived``, ``actions``   matrices and index maps of a group
-``haar``, ``symmetrization``, ``generated``   projections onto what is equivariant
+``haar``   projections onto what is equivariant
 ``irreps``, ``fourier``, ``group_convolution``   Fourier analysis on a finite group
 """

@@ -23,16 +23,8 @@ class Group(ABC):
     """What finite and compact Lie groups share: product, inverse, identity, generators, Haar sampling.
 
     Elements that a group lists (identity, generators, quadratures) are made on the CPU; operations stay on the device
-    of their arguments.
-
-    Attributes
-    ----------
-    name : str
-        Name for messages and tables. Groups are equal if they have one name and multiply their elements alike.
-    element_shape : tuple of int
-        Shape of one element.
-    dtype : torch.dtype
-        Type of the elements.
+    of their arguments. Groups are equal if they have one ``name`` and multiply their elements alike; an element has the
+    ``dtype`` and the shape ``element_shape``.
     """
 
     name: str
@@ -81,27 +73,20 @@ class Group(ABC):
         """Return which of the arrays ``a`` are elements of the group, shape of the batch axes."""
 
     def check(self, name: str, a: Any) -> Tensor:
-        """Return ``a`` if it holds elements of the group, of shape ``(..., *element_shape)``.
+        """Return the argument ``name`` if it holds elements of the group, of shape ``(..., *element_shape)``.
 
         Raises
         ------
         TypeError
-            ``a`` is no tensor, or its dtype is of another kind than ``dtype``; ``name`` is the argument's name.
+            No tensor, or of another kind than ``dtype``.
         ValueError
             The last axes are not ``element_shape``, or an entry is no element of the group.
         """
-        self.check_form(name, a)
+        check_tensor(name, a, self.element_shape, inexact=not self.is_finite)
+        if a.is_complex() != self.dtype.is_complex or (self.is_finite and a.dtype != self.dtype):
+            raise TypeError(f"{name} must hold elements of {self}, of dtype {self.dtype}, got {a.dtype}")
         if not holds(self.contains(a)):
             raise ValueError(f"{name} must hold elements of {self}, got others among shape {tuple(a.shape)}")
-        return a
-
-    def check_form(self, name: str, a: Any) -> Tensor:
-        """Return ``a`` if it has the dtype and the last axes of group elements; raise as :meth:`check` otherwise."""
-        check_tensor(name, a, self.element_shape)
-        inexact = self.dtype.is_floating_point or self.dtype.is_complex
-        alike = a.is_complex() == self.dtype.is_complex and a.is_floating_point() == self.dtype.is_floating_point
-        if not alike or (torch.finfo(a.dtype).bits < 32 if inexact else a.dtype != self.dtype):
-            raise TypeError(f"{name} must hold elements of {self}, of dtype {self.dtype}, got {a.dtype}")
         return a
 
     def unsqueeze(self, g: Tensor, axes: int = 1) -> Tensor:
@@ -111,13 +96,7 @@ class Group(ABC):
 
 
 class FiniteGroup(Group):
-    """A finite group with a numbering of its elements, ``0 … order − 1``.
-
-    Attributes
-    ----------
-    order : int
-        Number of elements.
-    """
+    """A finite group with a numbering of its elements, ``0 … order − 1``."""
 
     order: int
     is_finite = True
@@ -137,13 +116,13 @@ class FiniteGroup(Group):
             return False
         return torch.equal(self.multiply(s, g), other.multiply(s, g))
 
-    @abstractmethod
     def element(self, index: Tensor) -> Tensor:
-        """Return the elements with the given numbers, shape ``(*index.shape, *element_shape)``."""
+        """Return the elements with the given numbers, shape ``(*index.shape, *element_shape)``; here ``(number,)``."""
+        return index[..., None]
 
-    @abstractmethod
     def index(self, a: Tensor) -> Tensor:
         """Return the numbers of the elements ``a``, the inverse of :meth:`element`."""
+        return a[..., 0]
 
     def contains(self, a: Tensor) -> Tensor:
         """Return which of the vectors ``a`` are elements: those that their number leads back to."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lib.checks import check_int, check_tensor
+from lib.checks import check_int
 from lib.symmetry.actions import translations
 from lib.symmetry.groups import Cyclic, PermutationGroup, Quaternion, SemidirectProduct
 
@@ -15,27 +15,18 @@ CLOSURE_LIMIT = 4096  # elements of a group given by generators, unless the call
 class GeneratedGroup(PermutationGroup):
     """The group that given permutations generate, numbered in lexicographic order: number 0 is the identity.
 
-    Parameters
-    ----------
-    permutations
-        The generators, ``int64`` of shape ``(r, n)``, r ≥ 1.
-    name
-        Name for messages and tables.
-    limit
-        Largest order allowed.
-
-    Raises
-    ------
-    TypeError
-        The generators are no ``int64`` tensor.
-    ValueError
-        A generator is no permutation, there is none, or the group has more than ``limit`` elements.
+    The generators are ``int64`` of shape ``(r, n)``, r ≥ 1. A ``ValueError`` says which is no permutation, or that the
+    group has more than ``limit`` elements.
     """
 
     def __init__(self, permutations: Tensor, name: str, limit: int = CLOSURE_LIMIT) -> None:
-        _check_permutations(permutations)
-        check_int("limit", limit)
-        self.n, self.name = permutations.shape[-1], name
+        if permutations.dtype != torch.int64 or permutations.ndim != 2 or not permutations.numel():
+            got = f"{permutations.dtype} of shape {tuple(permutations.shape)}"
+            raise ValueError(f"permutations must be torch.int64 of shape (r, n) with r, n ≥ 1, got {got}")
+        count = permutations.shape[-1]
+        if not (permutations.sort(-1).values == torch.arange(count, device=permutations.device)).all():
+            raise ValueError(f"permutations must list every number from 0 to {count - 1} once in each row")
+        self.n, self.name = count, name
         self.element_shape = (self.n,)
         self._generators = permutations.to("cpu", copy=True)
         self._weights = torch.randint(2**62, (self.n,), generator=torch.Generator().manual_seed(0), device="cpu")
@@ -108,14 +99,3 @@ def quaternions_on_plane() -> SemidirectProduct:
         return (matrices.to(h.device)[H.index(h)] @ n[..., None])[..., 0] % 5
 
     return SemidirectProduct(N, H, action, "(C5×C5)⋊Q8")
-
-
-def _check_permutations(permutations: Tensor) -> None:
-    check_tensor("permutations", permutations, (None,))
-    if permutations.dtype != torch.int64:
-        raise TypeError(f"permutations must be of dtype torch.int64, got {permutations.dtype}")
-    if permutations.ndim != 2 or not permutations.numel():
-        raise ValueError(f"permutations must have shape (r, n) with r, n ≥ 1, got {tuple(permutations.shape)}")
-    every = torch.arange(permutations.shape[-1], device=permutations.device)
-    if not torch.equal(permutations.sort(-1).values, every.expand_as(permutations)):
-        raise ValueError(f"permutations must list every number from 0 to {permutations.shape[-1] - 1} once in each row")

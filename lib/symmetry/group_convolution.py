@@ -16,7 +16,7 @@ import math
 import torch
 from torch import Tensor
 
-from lib.checks import check_instance, check_tensor
+from lib.checks import check_tensor
 from lib.symmetry.groups import Cyclic, DirectProduct, FiniteGroup, SemidirectProduct
 
 
@@ -25,7 +25,7 @@ def cyclic_moduli(group: FiniteGroup) -> tuple[int, ...] | None:
 
     The numbering of such a group is row-major: ``f.reshape(n_1, …, n_k)`` lays a function out on the torus.
     """
-    if isinstance(check_instance("group", group, FiniteGroup), Cyclic):
+    if isinstance(group, Cyclic):
         return (group.n,)
     if isinstance(group, DirectProduct):
         parts = cyclic_moduli(group.normal), cyclic_moduli(group.complement)
@@ -50,22 +50,11 @@ class GroupConvolution:
     Kiani 2022, section 3). Functions are real tensors whose last axis runs over the group in the order of
     ``group.index``; leading axes are batch axes and broadcast. Everything is differentiable.
 
-    Parameters
-    ----------
-    group
-        A product of cyclic groups, or a semidirect product with such a group as its normal subgroup.
-
-    Raises
-    ------
-    TypeError
-        ``group`` is no finite group.
-    ValueError
-        ``group`` is of another form.
+    The group is a product of cyclic groups, or a semidirect product with such a group as its normal subgroup.
     """
 
     def __init__(self, group: FiniteGroup) -> None:
-        parts = split(group)
-        if parts is None:
+        if (parts := split(group)) is None:
             raise ValueError(f"group must be A ⋊ H with A a product of cyclic groups, got {group}")
         self.group, self._tables, (self._moduli, H) = group, {}, parts
         self._cosets, h = H.order, H.elements()
@@ -77,17 +66,10 @@ class GroupConvolution:
         self._gather = (frequency[..., None] * self._cosets + partner).contiguous()
 
     def __call__(self, h: Tensor, w: Tensor) -> Tensor:
-        """Return h∗w, shape ``(..., |G|)``.
-
-        Parameters
-        ----------
-        h, w
-            Real functions on the group, shapes ``(..., |G|)`` of one dtype.
-        """
-        self._check(h=h, w=w)
-        return self._convolve(h, w)
-
-    def _convolve(self, h: Tensor, w: Tensor) -> Tensor:
+        """Return h∗w, shape ``(..., |G|)``."""
+        for name, f in (("h", h), ("w", w)):
+            if not check_tensor(name, f, (self.group.order,), inexact=True, real=True).numel():
+                raise ValueError(f"{name} must hold at least one function, got shape {tuple(f.shape)}")
         axes = tuple(range(-1 - len(self._moduli), -1))
         torus = (*self._moduli, self._cosets)
         over_h = torch.fft.rfftn(h.unflatten(-1, torus), dim=axes).flatten(-1 - len(axes), -2)
@@ -98,31 +80,17 @@ class GroupConvolution:
 
     def reflect(self, f: Tensor) -> Tensor:
         """Return ``f^∨(u) = f(u⁻¹)``; it reverses products, ``(h∗w)^∨ = w^∨ ∗ h^∨``."""
-        self._check(f=f)
         return f[..., self._on(f.device)[1]]
 
     def correlate(self, f: Tensor, w: Tensor) -> Tensor:
         """Return ``f ∗ w^∨``, the adjoint of convolution by w: ``⟨h∗w, f⟩ = ⟨h, f∗w^∨⟩`` for every h."""
-        self._check(f=f, w=w)
-        return self._convolve(f, w[..., self._on(w.device)[1]])
+        return self(f, self.reflect(w))
 
     def _on(self, device: torch.device) -> tuple[Tensor, Tensor]:
         """Return the tables of frequencies and of inverses on a device."""
         if device not in self._tables:
             self._tables[device] = self._gather.to(device), self._inverses.to(device)
         return self._tables[device]
-
-    def _check(self, **functions: Tensor) -> None:
-        for name, f in functions.items():
-            if not check_tensor(name, f, (self.group.order,), inexact=True, real=True).numel():
-                raise ValueError(f"{name} must hold at least one function, got shape {tuple(f.shape)}")
-        names, shapes = " and ".join(functions), [tuple(f.shape) for f in functions.values()]
-        try:
-            torch.broadcast_shapes(*shapes)
-        except RuntimeError:
-            raise ValueError(f"{names} must broadcast, got {shapes}") from None
-        if len(dtypes := {f.dtype for f in functions.values()}) > 1:
-            raise TypeError(f"{names} must have one dtype, got {dtypes}")
 
 
 def _coset_sum(h: Tensor, w: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from lib.checks import check_callable, check_instance, check_int
+from lib.checks import check_int
 from lib.symmetry.abstract import FiniteGroup
 from lib.symmetry.abstract import Group as Group  # imported from here by all who use groups
 
@@ -38,14 +38,6 @@ class Cyclic(FiniteGroup):
     def inverse(self, a: Tensor) -> Tensor:
         """Return ``−a mod n``."""
         return -a % self.n
-
-    def element(self, index: Tensor) -> Tensor:
-        """Return the residue itself, with an axis of length one."""
-        return index[..., None]
-
-    def index(self, a: Tensor) -> Tensor:
-        """Return the residue."""
-        return a[..., 0]
 
     def generators(self) -> Tensor:
         """Return the residue 1."""
@@ -211,45 +203,28 @@ class Quaternion(FiniteGroup):
 class SemidirectProduct(FiniteGroup):
     """The semidirect product N ⋊ H: pairs with ``(n, h)(n′, h′) = (n · φ_h(n′), h h′)``.
 
-    Parameters
-    ----------
-    normal, complement
-        The groups N and H; their elements must be vectors.
-    action
-        ``action(h, n)`` returns ``φ_h(n)``, vectorised; φ must be a homomorphism from H into Aut(N).
-    name
-        Name for messages and tables.
-
-    Raises
-    ------
-    ValueError
-        ``action`` is not by automorphisms or not a homomorphism on the elements tried (generators and 64 random ones),
-        or the order exceeds ``LARGEST_ORDER``.
+    ``action(h, n)`` returns ``φ_h(n)``, vectorised. A ``ValueError`` says that φ is no homomorphism from H into Aut(N)
+    on the elements tried (generators and 64 random ones), or that the order exceeds ``LARGEST_ORDER``.
     """
 
     def __init__(
         self, normal: FiniteGroup, complement: FiniteGroup, action: Callable[[Tensor, Tensor], Tensor], name: str
     ) -> None:
-        check_instance("normal", normal, FiniteGroup)
-        check_instance("complement", complement, FiniteGroup)
-        self.normal, self.complement, self.action = normal, complement, check_callable("action", action)
+        self.normal, self.complement, self.action = normal, complement, action
         self.order = check_int("order", normal.order * complement.order, maximum=LARGEST_ORDER)
         self.split = normal.element_shape[0]
         self.element_shape = (self.split + complement.element_shape[0],)
         self.name = name
-        self._check_action()
-
-    def _check_action(self) -> None:
         generator = torch.Generator().manual_seed(0)
-        N, H = self.normal, self.complement
+        N, H = normal, complement
         n, m = (torch.cat([N.generators(), N.sample(64, generator)]) for _ in range(2))
         h, k = (torch.cat([H.generators(), H.sample(64, generator)])[:, None] for _ in range(2))
         m, k = m.flip(0), k.flip(0)
-        if not torch.equal(self.action(H.identity(), n), n):
+        if not torch.equal(action(H.identity(), n), n):
             raise ValueError(f"action must be by automorphisms of {N}: φ_1(n) differs from n")
-        if not torch.equal(self.action(h, N.multiply(n, m)), N.multiply(self.action(h, n), self.action(h, m))):
+        if not torch.equal(action(h, N.multiply(n, m)), N.multiply(action(h, n), action(h, m))):
             raise ValueError(f"action must act by automorphisms of {N}: φ_h(nm) differs from φ_h(n)φ_h(m)")
-        if not torch.equal(self.action(H.multiply(h, k), n), self.action(h, self.action(k, n))):
+        if not torch.equal(action(H.multiply(h, k), n), action(h, action(k, n))):
             raise ValueError(f"action must be a homomorphism of {H}: φ_hk differs from φ_h φ_k")
 
     def multiply(self, a: Tensor, b: Tensor) -> Tensor:

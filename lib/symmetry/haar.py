@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -28,7 +27,6 @@ from torch import Tensor
 
 from lib.checks import check_choice, check_instance, check_probabilities
 from lib.symmetry.derived import Restriction
-from lib.symmetry.groups import FiniteGroup, Group
 from lib.symmetry.lie import CompactLieGroup
 from lib.symmetry.representations import DirectSum, Representation, TensorProduct
 
@@ -86,34 +84,35 @@ class Projection(ABC):
 class HaarSum(Projection):
     """Π as a plain weighted sum of ρ(g) over group elements.
 
-    Parameters
-    ----------
-    representation
-        Any representation.
-    elements, weights
-        Nodes and probabilities; by default all elements of a finite group with weight 1/|G|. With other elements the
-        result is the average over those, which need not be a projection.
+    ``elements`` and ``weights`` are nodes and probabilities; by default all elements of a finite group with weight
+    1/|G|. With other elements the result is the average over those, which need not be a projection.
     """
 
     def __init__(
         self, representation: Representation, elements: Tensor | None = None, weights: Tensor | None = None
     ) -> None:
         super().__init__(representation)
-        self.elements, self.weights = check_nodes(representation.group, elements, weights)
-
-    def _nodes(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        if self.elements is not None:
-            return zip(self.elements.split(size), self.weights.split(size), strict=True)
-        group = self.representation.group
-        return ((g, uniform(len(g)) * (len(g) / group.order)) for g in group.chunks(size))
+        group = representation.group
+        if elements is None and not group.is_finite:
+            raise TypeError(f"elements must be given, {group} is not finite")
+        if elements is not None:
+            group.check("elements", elements)
+            count = len(elements)
+            weights = uniform(count) if weights is None else check_probabilities("weights", weights, count)
+        self.elements, self.weights = elements, weights
 
     def _project(self, x: Tensor) -> Tensor:
-        dtype, x = x.dtype, x.to(wide(x))
+        V, group, dtype, x = self.representation, self.representation.group, x.dtype, x.to(wide(x))
         total = torch.zeros_like(x)
-        entries = x.numel() if self.representation.is_permutation else max(x.numel(), x.shape[-1] ** 2)
-        for g, w in self._nodes(max(1, min(CHUNK, 2**24 // max(entries, 1)))):
-            moved = self.representation._apply(self.representation.group.unsqueeze(g, x.ndim - 1), x)
-            total = total + torch.tensordot(w.to(x), moved, dims=1)
+        entries = x.numel() if V.is_permutation else max(x.numel(), x.shape[-1] ** 2)
+        size = max(1, min(CHUNK, 2**24 // max(entries, 1)))
+        if self.elements is None:
+            nodes = ((g, uniform(len(g)) * (len(g) / group.order)) for g in group.chunks(size))
+        else:
+            nodes = zip(self.elements.split(size), self.weights.split(size), strict=True)
+        for g, w in nodes:
+            moved = V._apply(group.unsqueeze(g, x.ndim - 1), x)
+            total = total + torch.tensordot(w.to(total), moved, dims=1)
         return total.to(dtype)
 
 
@@ -121,14 +120,7 @@ class OrbitMean(Projection):
     """Π for a permutation representation: every entry becomes the mean over its orbit.
 
     The orbits are the connected components of the graph i → π_s(i) over the generators s, so the cost does not depend
-    on the order of the group.
-
-    Attributes
-    ----------
-    labels : Tensor
-        Number of the orbit of every coordinate, shape ``(dim,)``.
-    sizes : Tensor
-        Number of coordinates in every orbit.
+    on the order of the group. ``labels`` is the number of the orbit of every coordinate, ``sizes`` how many it has.
     """
 
     def __init__(self, representation: Representation) -> None:
@@ -147,9 +139,6 @@ class OrbitMean(Projection):
 
     def coordinates(self, x: Tensor) -> Tensor:
         """Return the orbit means of flat vectors, shape ``(..., rank)``: reduced coordinates of the invariants."""
-        return self._coordinates(x)
-
-    def _coordinates(self, x: Tensor) -> Tensor:
         sums = x.new_zeros(*x.shape[:-1], self.rank, dtype=wide(x))
         sums = sums.index_add(-1, self.labels.to(x.device), x.to(sums))
         return (sums / self.sizes.to(x.device)).to(x)
@@ -159,7 +148,7 @@ class OrbitMean(Projection):
         return coordinates[..., self.labels.to(coordinates.device)]
 
     def _project(self, x: Tensor) -> Tensor:
-        return self._coordinates(x)[..., self.labels.to(x.device)]
+        return self.embed(self.coordinates(x))
 
     def basis(self) -> Tensor:
         """Return the normalised orbit indicators, shape ``(rank, dim)``."""
@@ -169,13 +158,7 @@ class OrbitMean(Projection):
 
 
 class Composition(Projection):
-    """Π for N ⋊ H as Π_N ∘ Π_H (Nordenfors, Ohlsson, Flinth 2023, Proposition 7).
-
-    Parameters
-    ----------
-    representation
-        A representation of a :class:`~lib.symmetry.groups.SemidirectProduct`.
-    """
+    """Π for a semidirect product N ⋊ H as Π_N ∘ Π_H (Nordenfors, Ohlsson, Flinth 2023, Proposition 7)."""
 
     def __init__(self, representation: Representation) -> None:
         super().__init__(representation)
@@ -189,17 +172,12 @@ class Composition(Projection):
 
 
 class NullSpace(Projection):
-    """Π from the equations ρ(s)x = x for generators s and dρ(X)x = 0 for a basis X of the Lie algebra.
+    """Π of a unitary representation from ρ(s)x = x for generators s and dρ(X)x = 0 for a basis X of the Lie algebra.
 
     Works for every finite and every compact Lie group. The solutions are the eigenvectors of C*C with eigenvalue zero,
     where C stacks the equations; a singular value decomposition of C itself can fail to converge, since permutations
     give it many equal singular values. C*C has half of the digits only, so that eigenvectors near a solution go through
     C once more; a singular value of C that is below 1e-10 of the largest, if that exceeds one, counts as zero.
-
-    Parameters
-    ----------
-    representation
-        A unitary representation.
     """
 
     def __init__(self, representation: Representation) -> None:
@@ -229,22 +207,15 @@ ROUTES = {"sum": HaarSum, "orbits": OrbitMean, "composition": Composition, "null
 
 
 def projection(representation: Representation, route: str = "auto") -> Projection:
-    """Return the projection onto the invariants of a representation.
+    """Return the projection onto the invariants of a unitary representation; of ``Hom(V, W)`` it projects linear maps.
 
-    Parameters
-    ----------
-    representation
-        A unitary representation; use :class:`~lib.symmetry.derived.Hom` to project linear maps.
-    route
-        ``"sum"``, ``"orbits"``, ``"composition"``, ``"nullspace"``, or ``"auto"``: orbits for permutations, else the
-        sum for finite groups of order up to 256, else the null space.
+    The route is ``"sum"``, ``"orbits"``, ``"composition"``, ``"nullspace"``, or ``"auto"``: orbits for permutations,
+    else the sum for finite groups of order up to 256, else the null space.
 
     Raises
     ------
-    ValueError
-        The representation is not unitary (the average is then no orthogonal projection), or ``route`` is unknown.
-    TypeError
-        The route does not fit the representation.
+    TypeError, ValueError
+        No representation, one that is not unitary (the average is then no orthogonal projection), an unknown route.
 
     Examples
     --------
@@ -258,10 +229,8 @@ def projection(representation: Representation, route: str = "auto") -> Projectio
         raise ValueError(f"representation must be unitary for an orthogonal projection, {representation.name} is not")
     if route == "auto":
         group = representation.group
-        if representation.is_permutation:
-            route = "orbits"
-        else:
-            route = "sum" if isinstance(group, FiniteGroup) and group.order <= 256 else "nullspace"
+        route = "sum" if group.is_finite and group.order <= 256 else "nullspace"
+        route = "orbits" if representation.is_permutation else route
     return ROUTES[route](representation)
 
 
@@ -313,18 +282,6 @@ def _largest_weight(representation: Representation) -> int:
         ends = (representation.matrix(group.multiply(at, group.exp(t * algebra))) for t in (1e-4, -1e-4))
         slopes = torch.linalg.solve(representation.matrix(at), next(ends) - next(ends)) / 2e-4
     return math.ceil(float(torch.linalg.eigvals(slopes).abs().amax()) - 1e-6) if len(slopes) else 0
-
-
-def check_nodes(group: Group, elements: Tensor | None, weights: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
-    """Return nodes of shape ``(n, *element_shape)`` and their weights, by default equal; ``None`` for all elements."""
-    if elements is None:
-        if not group.is_finite:
-            raise TypeError(f"elements must be given, {group} is not finite")
-        return None, None
-    shape = tuple(group.check("elements", elements).shape)
-    if len(shape) != 1 + len(group.element_shape) or not shape[0]:
-        raise ValueError(f"elements must have shape (n, *{group.element_shape}) with n ≥ 1, got {shape}")
-    return elements, uniform(shape[0]) if weights is None else check_probabilities("weights", weights, shape[0])
 
 
 def wide(x: Tensor) -> torch.dtype:

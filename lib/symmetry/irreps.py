@@ -14,10 +14,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lib.checks import check_instance, check_tensor, seeded
+from lib.checks import seeded
 from lib.symmetry.group_convolution import moved_characters, split
 from lib.symmetry.groups import FiniteGroup
-from lib.symmetry.own_groups import check_table
 from lib.symmetry.representations import MatrixRepresentation
 
 DECOMPOSITION_LIMIT = 1024  # order of H, whose regular representation is decomposed
@@ -31,25 +30,9 @@ def eigenspaces(table: Tensor, c: Tensor) -> list[Tensor]:
     representations of the group. For a random *complex* c they are irreducible; for a real c those of complex and of
     quaternionic type come out in pairs.
 
-    Parameters
-    ----------
-    table
-        Multiplication table, ``table[i, j]`` being the number of the product of i and j.
-    c
-        Function on the group, shape ``(n,)``.
-
-    Returns
-    -------
-    list of Tensor
-        Orthonormal bases, shape ``(n, d)`` each.
-
-    Raises
-    ------
-    TypeError, ValueError
-        No multiplication table, or c has another length, is no tensor or not finite.
+    ``table[i, j]`` is the number of the product of i and j, c a function on the group, shape ``(n,)``; the bases are
+    orthonormal, shape ``(n, d)`` each.
     """
-    if check_tensor("c", c, (len(check_table(table)),), inexact=True).ndim != 1:
-        raise ValueError(f"c must have shape ({len(table)},), got {tuple(c.shape)}")
     operator = c[table.argsort(-1)]  # row u lists the numbers of u⁻¹w
     values, vectors = torch.linalg.eigh((operator + operator.mH) / 2)
     gap = max(1e-9, 64 * torch.finfo(c.dtype).eps) * float((values[-1] - values[0]).detach())
@@ -60,27 +43,12 @@ def eigenspaces(table: Tensor, c: Tensor) -> list[Tensor]:
 def decompose_regular(table: Tensor, generator: torch.Generator) -> tuple[Tensor, ...]:
     """Return all irreducible unitary representations of a small group, by decomposing its regular representation.
 
-    Parameters
-    ----------
-    table
-        Multiplication table, ``table[i, j]`` being the number of the product of i and j, order at most
-        ``DECOMPOSITION_LIMIT``.
-    generator
-        Source of the random element.
-
-    Returns
-    -------
-    tuple of Tensor
-        For every dimension d that occurs, in ascending order, the matrices, shape ``(n_d, n, d, d)``; sorted by
-        character, the trivial representation first.
-
-    Raises
-    ------
-    RuntimeError
-        No random element separates the representations (does not happen for the table of a group).
+    For every dimension d that occurs, in ascending order, these are the matrices, shape ``(n_d, n, d, d)``; sorted by
+    character, the trivial representation first. For a table of no group a ``RuntimeError`` says that no random element
+    separates them.
     """
-    n = len(check_table(table))
-    u, left = torch.arange(n, device=table.device), table.argsort(-1)
+    n, left = len(table), table.argsort(-1)
+    u = torch.arange(n, device=table.device)
     one = int((table.diagonal() == u).nonzero())
     conjugates = table[left[:, left[:, one]], u[:, None]]  # row u, column g: the number of u⁻¹g⁻¹u
     for _ in range(_ATTEMPTS):
@@ -99,14 +67,11 @@ def decompose_regular(table: Tensor, generator: torch.Generator) -> tuple[Tensor
 
 def _matrices_by_dimension(table: Tensor, found: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, ...]:
     """Return V* L(g) V for the eigenspaces V, where (L(g)V)(u) = V(g⁻¹u), stacked by dimension."""
-    left = table.argsort(-1)
+    left, stacks = table.argsort(-1), {}
     found = sorted(found, key=lambda pair: [(-round(z.real, 6), -round(z.imag, 6)) for z in pair[0].tolist()])
-    sizes = sorted({basis.shape[1] for _, basis in found})
-    stacks = []
-    for d in sizes:
-        bases = [basis for _, basis in found if basis.shape[1] == d]
-        stacks.append(torch.stack([torch.einsum("ua,gub->gab", V.conj(), V[left]) for V in bases]))
-    return tuple(stacks)
+    for _, V in found:
+        stacks.setdefault(V.shape[1], []).append(torch.einsum("ua,gub->gab", V.conj(), V[left]))
+    return tuple(torch.stack(stacks[d]) for d in sorted(stacks))
 
 
 @dataclass(frozen=True)
@@ -115,23 +80,12 @@ class Family:
 
     With coset representatives t_i of H/S the matrix of (a, h) has the blocks
     ``ρ(a, h)_ij = (t_i χ)(a) σ(t_i⁻¹ h t_j)``, zero where ``t_i⁻¹ h t_j`` is not in S. Elements are given by number.
-
-    Attributes
-    ----------
-    characters : Tensor
-        The orbits t_i χ, shape ``(K, m)``.
-    little : tuple of Tensor
-        The irreducible representations σ of S by dimension δ, shape ``(q, s, δ, δ)``.
-    place : Tensor
-        Position of ``t_i⁻¹ h t_j`` in S, or s if it is outside, shape ``(|H|, m, m)``.
-    source : Tensor
-        The elements ``t_i s t_j⁻¹`` of H, shape ``(m, m, s)``.
     """
 
-    characters: Tensor
-    little: tuple[Tensor, ...]
-    place: Tensor
-    source: Tensor
+    characters: Tensor  # the orbits t_i χ, (K, m)
+    little: tuple[Tensor, ...]  # the irreducible representations σ of S by dimension δ, (q, s, δ, δ)
+    place: Tensor  # of t_i⁻¹ h t_j in S, or s if it is outside, (|H|, m, m)
+    source: Tensor  # the elements t_i s t_j⁻¹ of H, (m, m, s)
 
 
 class Irreducibles:
@@ -140,28 +94,16 @@ class Irreducibles:
     Matrices are stacked by dimension: a tensor of shape ``(..., n_d, d, d)`` for each dimension d, in ascending order.
     The trivial representation is the first of those of dimension one.
 
-    Parameters
-    ----------
-    group
-        Abelian, as a product of cyclic groups; or a semidirect (direct, dihedral) product whose normal factor is of
-        this kind; or any other group of order at most ``DECOMPOSITION_LIMIT``, which also limits the complement.
-    seed
-        Seed of the random elements that decompose regular representations.
+    The group is abelian, as a product of cyclic groups; or a semidirect (direct, dihedral) product whose normal factor
+    is of this kind; or any other group of order at most ``DECOMPOSITION_LIMIT``, which also limits the complement H.
+    The seed is that of the random elements that decompose regular representations.
 
-    Attributes
-    ----------
-    dims, counts : tuple of int
-        The dimensions d, and the numbers n_d of representations.
-    moduli : tuple of int
-        Orders of the cyclic factors of A, ``(1,)`` if A is trivial.
-    complement : FiniteGroup
-        The group H.
-    families : tuple of Family
-        The representations, family by family.
+    ``dims`` and ``counts`` are the dimensions d, and the numbers n_d of representations; ``moduli`` the orders of the
+    cyclic factors of A, ``(1,)`` if A is trivial; ``families`` the representations, family by family.
     """
 
     def __init__(self, group: FiniteGroup, seed: int = 0) -> None:
-        self.group = check_instance("group", group, FiniteGroup)
+        self.group = group
         self.moduli, self.complement = split(group) or ((1,), group)
         if self.complement.order > DECOMPOSITION_LIMIT:
             wanted = f"A ⋊ H with A a product of cyclic groups and H of order at most {DECOMPOSITION_LIMIT}"

@@ -17,15 +17,7 @@ from lib.symmetry.abstract import ENUMERATION_LIMIT, Group
 
 
 class CompactLieGroup(Group):
-    """A compact Lie group.
-
-    Attributes
-    ----------
-    lie_dimension : int
-        Dimension of the group as a manifold, the length of :meth:`lie_algebra`.
-    dtype : torch.dtype
-        Type of the elements, ``float64`` or ``complex128``.
-    """
+    """A compact Lie group, of ``lie_dimension`` as a manifold, with elements in ``float64`` or ``complex128``."""
 
     lie_dimension: int
     is_finite = False
@@ -39,6 +31,10 @@ class CompactLieGroup(Group):
     def exp(self, x: Tensor) -> Tensor:
         """Return the group element ``exp(x)`` of a Lie algebra element ``x``."""
 
+    def generators(self) -> Tensor:
+        """Return no generators: the group is connected, its Lie algebra suffices."""
+        return torch.zeros(0, *self.element_shape, dtype=self.dtype, device="cpu")
+
     @abstractmethod
     def class_quadrature(self, degree: int) -> tuple[Tensor, Tensor]:
         """Return elements of maximal tori and weights that integrate class functions by Weyl's formula.
@@ -49,7 +45,7 @@ class CompactLieGroup(Group):
         Raises
         ------
         ValueError
-            ``degree`` is negative, or the grid of angles would have more than ``ENUMERATION_LIMIT`` matrix entries.
+            The grid of angles would have more than ``ENUMERATION_LIMIT`` matrix entries.
         """
 
 
@@ -79,13 +75,8 @@ class _MatrixGroup(CompactLieGroup):
         """Return the matrix exponential."""
         return torch.linalg.matrix_exp(check_tensor("x", x, (self.n, self.n), inexact=True))
 
-    def generators(self) -> Tensor:
-        """Return no generators: the group is connected, its Lie algebra suffices."""
-        return torch.zeros(0, self.n, self.n, dtype=self.dtype, device="cpu")
-
     def sample(self, count: int, generator: torch.Generator | None = None) -> Tensor:
         """Return ``count`` Haar-distributed matrices of O(n) or U(n)."""
-        check_int("count", count, minimum=0)
         device = generator.device if generator is not None else "cpu"
         gaussian = torch.randn(count, self.n, self.n, dtype=self.dtype, generator=generator, device=device)
         q, r = torch.linalg.qr(gaussian)
@@ -130,7 +121,7 @@ class SpecialOrthogonal(Orthogonal):
 
     def generators(self) -> Tensor:
         """Return no generators: SO(n) is connected."""
-        return _MatrixGroup.generators(self)
+        return CompactLieGroup.generators(self)
 
     def contains(self, a: Tensor) -> Tensor:
         """Return which matrices are orthogonal with positive determinant."""
@@ -164,7 +155,7 @@ class Unitary(_MatrixGroup):
 
     def class_quadrature(self, degree: int) -> tuple[Tensor, Tensor]:
         """Return diagonal matrices on a grid of angles with density ``Π_{j<k} |z_j − z_k|² / n!``."""
-        angles = _angle_grid(self.n, check_int("degree", degree, minimum=0) + self.n, self.n**2)
+        angles = _angle_grid(self.n, degree + self.n, self.n**2)
         z = torch.polar(torch.ones_like(angles), angles)
         weight = _vandermonde((z[:, :, None] - z[:, None, :]).abs() ** 2) / math.factorial(self.n)
         return torch.diag_embed(z), weight / len(z)
@@ -193,10 +184,6 @@ class Torus(CompactLieGroup):
         """Return the negative angles modulo 2π."""
         return torch.remainder(-a, 2 * math.pi)
 
-    def generators(self) -> Tensor:
-        """Return no generators: the torus is connected."""
-        return torch.zeros(0, self.k, dtype=self.dtype, device="cpu")
-
     def lie_algebra(self) -> Tensor:
         """Return the unit vectors."""
         return torch.eye(self.k, dtype=self.dtype, device="cpu")
@@ -207,13 +194,12 @@ class Torus(CompactLieGroup):
 
     def sample(self, count: int, generator: torch.Generator | None = None) -> Tensor:
         """Return uniform angles, shape ``(count, k)``."""
-        check_int("count", count, minimum=0)
         device = generator.device if generator is not None else "cpu"
         return 2 * math.pi * torch.rand(count, self.k, dtype=self.dtype, generator=generator, device=device)
 
     def class_quadrature(self, degree: int) -> tuple[Tensor, Tensor]:
         """Return the uniform grid with ``degree + 1`` angles in each direction."""
-        grid = _angle_grid(self.k, check_int("degree", degree, minimum=0) + 1, self.k)
+        grid = _angle_grid(self.k, degree + 1, self.k)
         return grid, torch.full_like(grid[:, 0], 1.0 / len(grid))
 
 
@@ -223,7 +209,7 @@ def _angle_grid(k: int, points: int, entries: int) -> Tensor:
         wanted = f"{points}^{k} nodes of {entries} entries"
         raise ValueError(f"degree or dimension too large for a quadrature: {wanted}, allowed are {ENUMERATION_LIMIT}")
     angles = 2 * math.pi * torch.arange(points, dtype=torch.float64, device="cpu") / points
-    return torch.cartesian_prod(*[angles] * k).reshape(points**k, k)
+    return torch.cartesian_prod(*[angles] * k).reshape(points**k, k) if k else angles.new_zeros(1, 0)
 
 
 def _vandermonde(difference: Tensor) -> Tensor:
@@ -240,10 +226,8 @@ def _orthogonal_torus(n: int, degree: int, determinant: int) -> tuple[Tensor, Te
     ``Π_j sin² θ_j`` for the pair (+1, −1).
     """
     fixed = [1.0] * (n % 2) if determinant == 1 else [1.0, -1.0][n % 2 :]
-    planes, degree = (n - len(fixed)) // 2, check_int("degree", degree, minimum=0)
-    theta = (
-        _angle_grid(planes, degree + n + 1, n * n) if planes else torch.zeros(1, 0, dtype=torch.float64, device="cpu")
-    )
+    planes = (n - len(fixed)) // 2
+    theta = _angle_grid(planes, degree + n + 1, n * n)
     cosine, sine = theta.cos(), theta.sin()
     weight = _vandermonde((2 * cosine[:, :, None] - 2 * cosine[:, None, :]) ** 2)
     if len(fixed) == 1:

@@ -12,7 +12,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from lib.checks import check_int, check_tensor
 from lib.symmetry.generated import CLOSURE_LIMIT, GeneratedGroup, frobenius
 from lib.symmetry.groups import Alternating, Cyclic, Dihedral, DirectProduct, FiniteGroup, Quaternion, Symmetric
 from lib.symmetry.representations import MatrixRepresentation
@@ -30,18 +29,10 @@ _FACTOR = re.compile(r"([CDSAQ])(\d{1,6})|C(\d{1,5}):C(\d{1,5})")
 
 
 def named(name: str) -> FiniteGroup:
-    """Return a finite group by its name.
+    """Return a finite group by its name; a ``ValueError`` says that there is none.
 
-    Parameters
-    ----------
-    name
-        ``"C4"`` cyclic of order 4, ``"D6"`` dihedral of order 12, ``"S4"`` symmetric, ``"A5"`` alternating, ``"Q8"``
-        quaternions, ``"C7:C3"`` the Frobenius group of order 21, and direct products of these, as ``"C2xD3"``.
-
-    Raises
-    ------
-    ValueError
-        The name is not of this form, or there is no such group.
+    ``"C4"`` is cyclic of order 4, ``"D6"`` dihedral of order 12, ``"S4"`` symmetric, ``"A5"`` alternating, ``"Q8"`` the
+    quaternions, ``"C7:C3"`` the Frobenius group of order 21, and ``"C2xD3"`` a direct product of these.
 
     Examples
     --------
@@ -62,14 +53,24 @@ class TableGroup(FiniteGroup):
     """The group of a multiplication table; element i is the vector ``(i,)``. See :func:`from_table`."""
 
     def __init__(self, table: Tensor, name: str) -> None:
-        check_int("the number of rows of table", len(check_table(table)), maximum=LARGEST_TABLE)
+        n = len(table)
+        if table.dtype != torch.int64 or table.shape != (n, n) or not 1 <= n <= LARGEST_TABLE:
+            got = f"{table.dtype} of shape {tuple(table.shape)}"
+            raise ValueError(f"table must be torch.int64 of shape (n, n) with n from 1 to {LARGEST_TABLE}, got {got}")
         self.table = table = table.to("cpu", copy=True)
+        numbers = torch.arange(n, device="cpu")
+        if not (table.sort(1).values == numbers).all() or not (table.sort(0).values == numbers[:, None]).all():
+            raise ValueError(
+                f"table must have every number 0 … {n - 1} once in each row and column: no division otherwise"
+            )
+        if not ((table == numbers).all(1) & (table == numbers[:, None]).all(0)).any():
+            raise ValueError("table must have a neutral element: a row and a column that change nothing")
         for a in range(len(table)):  # (ab)c = a(bc) for all b and c
             if not torch.equal(table[table[a]], table[a][table]):
                 b, c = (table[table[a]] != table[a][table]).nonzero()[0].tolist()
                 raise ValueError(f"table must be associative, but ({a}·{b})·{c} differs from {a}·({b}·{c})")
         self.name, self.order, self.element_shape = name, len(table), (1,)
-        one = (table == torch.arange(self.order, device="cpu")).all(1).nonzero()[0, 0]
+        one = (table == numbers).all(1).nonzero()[0, 0]
         self._inverses = (table == one).nonzero()[:, 1]
         self._generators = self._few_generators(int(one))
 
@@ -80,14 +81,6 @@ class TableGroup(FiniteGroup):
     def inverse(self, a: Tensor) -> Tensor:
         """Return the element whose product with ``a`` is the neutral one."""
         return self._inverses.to(a.device)[a[..., 0]][..., None]
-
-    def element(self, index: Tensor) -> Tensor:
-        """Return the number itself, with an axis of length one."""
-        return index[..., None]
-
-    def index(self, a: Tensor) -> Tensor:
-        """Return the number."""
-        return a[..., 0]
 
     def generators(self) -> Tensor:
         """Return at most log2(order) generators."""
@@ -106,21 +99,10 @@ class TableGroup(FiniteGroup):
 
 
 def from_table(table: Tensor, name: str) -> TableGroup:
-    """Return the group with a given multiplication table.
+    """Return the group with a given multiplication table: entry (i, j) is the number of the product of i and j.
 
-    Parameters
-    ----------
-    table
-        ``int64`` of shape ``(n, n)``: entry (i, j) is the number of the product of elements i and j.
-    name
-        Name for messages and tables.
-
-    Raises
-    ------
-    TypeError
-        The table is no ``int64`` tensor.
-    ValueError
-        It is not square, has more than 512 rows, or is not the table of a group; the message says which axiom fails.
+    The table is ``int64`` of shape ``(n, n)``, n ≤ 512. If it is none of a group, a ``ValueError`` says which axiom
+    fails.
 
     Examples
     --------
@@ -152,18 +134,14 @@ def from_generators(matrices: Tensor, name: str, limit: int = CLOSURE_LIMIT) -> 
     matrices
         The generators, float64 or complex128 of shape ``(r, n, n)``. Images of a vector that are closer than 1e-6 count
         as equal.
-    name
-        Name for messages and tables.
-    limit
-        Largest order allowed. A larger or infinite group is recognised because an orbit does not close.
+    name, limit
+        Name for messages, and largest order. A larger or infinite group is recognised: an orbit does not close.
 
     Raises
     ------
-    TypeError
-        The matrices are of another dtype.
     ValueError
-        They have another shape or are not unitary (tolerance 1e-8), they generate more than ``limit`` elements, or some
-        of these are too close to be told apart.
+        The matrices have another dtype or shape or are not unitary (tolerance 1e-8), they generate more than ``limit``
+        elements, or some of these are too close to be told apart.
 
     Examples
     --------
@@ -171,17 +149,14 @@ def from_generators(matrices: Tensor, name: str, limit: int = CLOSURE_LIMIT) -> 
     >>> from_generators(quarter_turn, "quarter turns").group.order
     4
     """
-    check_tensor("matrices", matrices, (None, None), inexact=True)
-    if matrices.dtype not in (torch.float64, torch.complex128):
-        raise TypeError(f"matrices must be of dtype torch.float64 or torch.complex128, got {matrices.dtype}")
-    n = matrices.shape[-1]
-    if matrices.ndim != 3 or matrices.shape[1] != n or not matrices.numel():
-        raise ValueError(f"matrices must have shape (r, n, n) with r ≥ 1 and n ≥ 1, got {tuple(matrices.shape)}")
+    n, double = matrices.shape[-1], matrices.dtype in (torch.float64, torch.complex128)
+    if not double or matrices.ndim != 3 or matrices.shape[1] != n or not matrices.numel():
+        got = f"{matrices.dtype} of shape {tuple(matrices.shape)}"
+        raise ValueError(f"matrices must be float64 or complex128 of shape (r, n, n) with r, n ≥ 1, got {got}")
     one = torch.eye(n, dtype=matrices.dtype, device=matrices.device)
     defect = float((matrices @ matrices.mH - one).detach().abs().max())
-    if defect > 1e-8:
+    if not defect <= 1e-8:
         raise ValueError(f"matrices must be unitary, got max |MM* − 1| = {defect:.1e}")
-    check_int("limit", limit)
     points = one[:0]
     for vector in one:
         points = _add_orbit(points, vector, matrices, limit)
@@ -216,19 +191,3 @@ def _add_orbit(points: Tensor, vector: Tensor, matrices: Tensor, limit: int) -> 
 def _distances(x: Tensor, y: Tensor) -> Tensor:
     """Return the largest coordinate differences, shape ``(len(x), len(y))``."""
     return (x[:, None] - y[None]).abs().amax(-1)
-
-
-def check_table(table: Tensor) -> Tensor:
-    """Return a table that has every number once in each row and column, and a neutral element; raise otherwise."""
-    check_tensor("table", table, (None, None))
-    n, numbers = len(table), torch.arange(len(table), device=table.device)
-    if table.dtype != torch.int64:
-        raise TypeError(f"table must be of dtype torch.int64, got {table.dtype}")
-    if table.shape != (n, n) or not n:
-        raise ValueError(f"table must have shape (n, n) with n ≥ 1, got {tuple(table.shape)}")
-    if not (table.sort(1).values == numbers).all() or not (table.sort(0).values == numbers[:, None]).all():
-        raise ValueError(f"table must have every number 0 … {n - 1} once in each row and column: no division otherwise")
-    left, right = (table == numbers).all(1), (table == numbers[:, None]).all(0)
-    if not (left & right).any():
-        raise ValueError("table must have a neutral element: a row and a column that change nothing")
-    return table

@@ -7,29 +7,22 @@ A permutation representation is an index array, a tensor product is a pair of fa
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from lib.checks import check_callable, check_instance, check_int, check_tensor
+from lib.checks import check_int, check_tensor
 from lib.symmetry.groups import FiniteGroup, Group
 
 
 class Representation:
-    """A linear representation ρ of a group on R^dim or C^dim.
+    """A linear representation ρ of a ``group`` on R^dim or C^dim, by vectors of a ``shape``.
 
-    Attributes
-    ----------
-    group : Group
-        The group that acts.
-    dim : int
-        Dimension of the space V.
-    shape : tuple of int
-        Shape of one vector of V.
-    is_permutation, is_unitary, is_complex : bool
-        Whether every ρ(g) permutes the coordinates, is unitary, has complex entries.
+    ``is_permutation``, ``is_unitary`` and ``is_complex`` say whether every ρ(g) permutes the coordinates, is unitary,
+    has complex entries.
     """
 
     is_permutation = False
@@ -37,7 +30,7 @@ class Representation:
     is_complex = False
 
     def __init__(self, group: Group, dim: int, name: str) -> None:
-        self.group, self.dim, self.name = check_instance("group", group, Group), check_int("dim", dim), name
+        self.group, self.dim, self.name = group, check_int("dim", dim), name
         self.shape: tuple[int, ...] = (dim,)
 
     def __repr__(self) -> str:
@@ -85,6 +78,7 @@ class Representation:
         return out.reshape(*out.shape[:-1], *self.shape)
 
     def _apply(self, g: Tensor, x: Tensor) -> Tensor:
+        """Return ρ(g)x for vectors ``(..., dim)``, unchecked."""
         return (self.matrix(g).to(x) @ x[..., None])[..., 0]
 
     def dual(self) -> Representation:
@@ -101,36 +95,25 @@ class Representation:
 
 
 class PermutationRepresentation(Representation):
-    """A group acting by permutations of the coordinates.
-
-    Parameters
-    ----------
-    group, dim, name
-        As in :class:`Representation`.
-    images
-        ``images(g)`` returns π, shape ``(..., dim)``, with ρ(g) e_i = e_π(i).
+    """A group that permutes the coordinates: ``images(g)`` returns π, shape ``(..., dim)``, with ρ(g) e_i = e_π(i).
 
     Raises
     ------
-    TypeError
-        The images are no ``int64`` tensors.
     ValueError
-        The images tried are no permutations, or π_g π_h differs from π_gh (see ``_test_pairs``).
+        The images tried are no permutations (``int64``), or π_g π_h differs from π_gh (see ``_test_pairs``).
     """
 
     is_permutation = True
 
     def __init__(self, group: Group, dim: int, images: Callable[[Tensor], Tensor], name: str) -> None:
         super().__init__(group, dim, name)
-        self._images = check_callable("images", images)
+        self._images = images
         g, h = _test_pairs(group, dim)
         p, q, pq = images(g), images(h), images(group.multiply(g, h))
-        if check_tensor("images(g)", p).dtype != torch.int64:
-            raise TypeError(f"images(g) must be of dtype torch.int64, got {p.dtype}")
         every = torch.arange(dim, device=p.device).expand(len(g), dim)
-        if p.shape != every.shape or not torch.equal(p.sort(-1).values, every):
-            wanted = f"permutations of {dim} indices, shape ({len(g)}, {dim}) for {len(g)} elements"
-            raise ValueError(f"images must return {wanted}, got shape {tuple(p.shape)} or other entries")
+        if p.dtype != torch.int64 or p.shape != every.shape or not torch.equal(p.sort(-1).values, every):
+            wanted = f"permutations of {dim} indices, torch.int64 of shape {tuple(every.shape)}"
+            raise ValueError(f"images must return {wanted}, got {p.dtype} of {tuple(p.shape)} or other entries")
         if not torch.equal(torch.gather(p, -1, q), pq):
             raise ValueError(f"images must be a homomorphism of {group}: π_g π_h differs from π_gh")
 
@@ -153,37 +136,29 @@ class PermutationRepresentation(Representation):
 
 
 class MatrixRepresentation(Representation):
-    """A representation given by a function g ↦ ρ(g).
+    """A representation given by a function: ``matrices(g)`` returns ρ(g), shape ``(..., dim, dim)``.
 
-    Parameters
-    ----------
-    matrices
-        ``matrices(g)`` returns ρ(g), shape ``(..., dim, dim)``.
-    unitary
-        Whether every ρ(g) is unitary; ``False`` admits others, for which averages over the group are *not* orthogonal
-        projections.
+    ``unitary=False`` admits matrices that are not unitary, for which averages over the group are *not* orthogonal
+    projections.
 
     Raises
     ------
-    TypeError
-        The matrices are no float64 or complex128 tensors.
     ValueError
-        Wrong shape, NaN, ρ(1) ≠ 1, ρ(g)ρ(h) ≠ ρ(gh), or not unitary although ``unitary`` is set (tolerance 1e-8, on
-        the elements of ``_test_pairs``).
+        Wrong dtype or shape, NaN, ρ(1) ≠ 1, ρ(g)ρ(h) ≠ ρ(gh), or not unitary although ``unitary`` is set (tolerance
+        1e-8, on the elements of ``_test_pairs``).
     """
 
     def __init__(
         self, group: Group, dim: int, matrices: Callable[[Tensor], Tensor], name: str, unitary: bool = True
     ) -> None:
         super().__init__(group, dim, name)
-        self._matrices, self.is_unitary = check_callable("matrices", matrices), unitary
+        self._matrices, self.is_unitary = matrices, unitary
         g, h = _test_pairs(group, dim)
         g = torch.cat([group.identity()[None], g])
         a, b, ab = matrices(g), matrices(h), matrices(group.multiply(g[1:], h))
-        if check_tensor("matrices(g)", a).dtype not in (torch.float64, torch.complex128):
-            raise TypeError(f"matrices(g) must be of dtype torch.float64 or torch.complex128, got {a.dtype}")
-        if a.shape != (len(g), dim, dim):
-            raise ValueError(f"matrices(g) must have shape ({len(g)}, {dim}, {dim}), got {tuple(a.shape)}")
+        wanted, got = (len(g), dim, dim), f"{a.dtype} of shape {tuple(a.shape)}"
+        if a.dtype not in (torch.float64, torch.complex128) or a.shape != wanted:
+            raise ValueError(f"matrices(g) must be torch.float64 or torch.complex128 of shape {wanted}, got {got}")
         unit = torch.eye(dim, dtype=a.dtype, device=a.device)
         defect = max(float(gap.detach().abs().max()) for gap in (a[1:] @ b - ab, a[0] - unit))
         if not defect <= 1e-8:
@@ -229,16 +204,21 @@ class DirectSum(Representation):
 
     def permutation(self, g: Tensor) -> Tensor:
         """Return π."""
-        starts = [sum(self._sizes[:i]) for i in range(len(self._sizes))]
-        return torch.cat([s.permutation(g) + start for s, start in zip(self.summands, starts, strict=True)], dim=-1)
+        starts = itertools.accumulate(self._sizes, initial=0)
+        return torch.cat([s.permutation(g) + start for s, start in zip(self.summands, starts, strict=False)], dim=-1)
 
     def matrix(self, g: Tensor) -> Tensor:
         """Return ρ(g)."""
-        return _block_diagonal([s.matrix(g) for s in self.summands])
+        return self._block_diagonal([s.matrix(g) for s in self.summands])
 
     def derivative(self, x: Tensor) -> Tensor:
         """Return dρ(x)."""
-        return _block_diagonal([s.derivative(x) for s in self.summands])
+        return self._block_diagonal([s.derivative(x) for s in self.summands])
+
+    def _block_diagonal(self, blocks: list[Tensor]) -> Tensor:
+        ends = itertools.accumulate(self._sizes)
+        pads = [(end - size, self.dim - end) for end, size in zip(ends, self._sizes, strict=True)]
+        return sum(torch.nn.functional.pad(block, pad * 2) for block, pad in zip(blocks, pads, strict=True))
 
     def _apply(self, g: Tensor, x: Tensor) -> Tensor:
         parts = x.split(self._sizes, dim=-1)
@@ -301,9 +281,6 @@ class TensorProduct(Representation):
 
 
 def _common_group(name: str, parts: tuple[Representation, ...]) -> Group:
-    for part in parts:
-        if not isinstance(part, Representation):
-            raise TypeError(f"{name} must be representations, got {part!r} of type {type(part).__name__}")
     if len({part.group for part in parts}) != 1:
         raise ValueError(f"{name} must be representations of one group, got {[str(p.group) for p in parts]}")
     return parts[0].group
@@ -331,12 +308,3 @@ def _kronecker(a: Tensor, b: Tensor) -> Tensor:
     dtype = torch.promote_types(a.dtype, b.dtype)
     product = a.to(dtype)[..., :, None, :, None] * b.to(dtype)[..., None, :, None, :]
     return product.flatten(-2).flatten(-3, -2)
-
-
-def _block_diagonal(blocks: list[Tensor]) -> Tensor:
-    size, start, placed = sum(block.shape[-1] for block in blocks), 0, []
-    for block in blocks:
-        stop = start + block.shape[-1]
-        placed.append(torch.nn.functional.pad(block, (start, size - stop, start, size - stop)))
-        start = stop
-    return sum(placed)

@@ -9,9 +9,8 @@ kernels are invariant, so that each stays right where the theorem's hypotheses f
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 import torch
@@ -20,49 +19,35 @@ from scipy.sparse import coo_array
 from scipy.special import xlog1py
 from torch import Tensor
 
-from lib.checks import check_choice, check_instance, unit_of
-from lib.transport.divergences import KINDS, PIVOTS, check_regularised, invariant_program, transport
+from lib.checks import check_probabilities, unit_of
+from lib.transport.divergences import PIVOTS, Kind, dual_values, invariant_program, solve, transport
 from lib.transport.finite_spaces import FiniteSpace
 
 if TYPE_CHECKING:
-    import cvxpy
+    pass
 
-FAMILIES = ("w1", "mmd", *KINDS)
-_ACCURACY = dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), 1e-10)
-_SUFFICIENT = dict.fromkeys(("reduced_tol_gap_abs", "reduced_tol_gap_rel", "reduced_tol_feas"), 1e-8)
+Family = Literal["w1", "mmd", "alpha2", "kl"]
+FAMILIES = get_args(Family)
 
 
 def divergence(
-    family: str, space: FiniteSpace, q: Tensor, p: Tensor, lipschitz: float = 1.0, bandwidth: float = 1.0
+    family: Family, space: FiniteSpace, q: Tensor, p: Tensor, lipschitz: float = 1.0, bandwidth: float = 1.0
 ) -> Tensor:
     """Return ``D^Γ(q‖p)``, the supremum over *all* members of a family of functions.
 
-    Parameters
-    ----------
-    family
-        ``"w1"``, ``"mmd"``, ``"kl"`` or ``"alpha2"``; see :func:`wasserstein`, :func:`mmd`, :func:`regularised`.
-    space, q, p
-        As in :func:`wasserstein`.
-    lipschitz
-        The Lipschitz constant of ``"kl"`` and ``"alpha2"``.
-    bandwidth
-        The width of the kernel of ``"mmd"``.
-
-    Returns
-    -------
-    Tensor
-        Shape ``(...,)``.
+    The families are ``"w1"`` (:func:`wasserstein`), ``"mmd"`` (:func:`mmd`, which has a bandwidth), ``"kl"`` and
+    ``"alpha2"`` (:func:`regularised`, which have a Lipschitz constant).
     """
-    if check_choice("family", family, FAMILIES) == "w1":
+    if family == "w1":
         return wasserstein(space, q, p)
     return mmd(space, q, p, bandwidth) if family == "mmd" else regularised(space, q, p, family, lipschitz)
 
 
 def invariant_divergence(
-    family: str, space: FiniteSpace, q: Tensor, p: Tensor, lipschitz: float = 1.0, bandwidth: float = 1.0
+    family: Family, space: FiniteSpace, q: Tensor, p: Tensor, lipschitz: float = 1.0, bandwidth: float = 1.0
 ) -> Tensor:
     """Return ``D^{Γ^inv}(q‖p)``, the supremum over the *invariant* members of a family; see :func:`divergence`."""
-    if check_choice("family", family, FAMILIES) == "w1":
+    if family == "w1":
         return wasserstein_invariant(space, q, p)
     if family == "mmd":
         return mmd_invariant(space, q, p, bandwidth)
@@ -72,22 +57,7 @@ def invariant_divergence(
 def wasserstein(space: FiniteSpace, q: Tensor, p: Tensor) -> Tensor:
     """Return ``sup Σ (q − p)_i γ_i`` over 1-Lipschitz γ, by its dual: the cheapest transport of q to p (POT).
 
-    Parameters
-    ----------
-    space
-        The points, their distances and the group, which plays no role here.
-    q, p
-        Laws, both of shape ``(..., N)``.
-
-    Returns
-    -------
-    Tensor
-        Shape ``(...,)``.
-
-    Raises
-    ------
-    TypeError, ValueError
-        Vectors that are no laws on the space, or of different shapes.
+    Laws have one shape ``(..., N)``, the result ``(...)``; the group of the space plays no role here.
     """
     return _each(lambda a, b: transport(space.distances, a, b), space, q, p)
 
@@ -97,17 +67,10 @@ def wasserstein_potential(space: FiniteSpace, q: Tensor, p: Tensor) -> Tensor:
 
     It is a corner of the set of solutions, so it is in general not invariant even where q and p are. From the
     multipliers v of the transport problem, ``γ_i = min_j d_ij − v_j`` over the points j that p charges.
-
-    Parameters
-    ----------
-    space, q, p
-        As in :func:`wasserstein`, but one pair of laws.
     """
     import ot
 
-    a, b = _check_laws(space, q, p)
-    if q.ndim != 1:
-        raise ValueError(f"q and p must be one law each, shape ({space.size},), got {tuple(q.shape)}")
+    a, b = _laws(space, q, p)
     cost = space.distances.double().cpu().numpy()
     unit = float(unit_of(space.distances))  # as in transport
     multipliers = ot.emd(a[0], b[0], cost / unit, numItermax=PIVOTS, log=True)[1]["v"]
@@ -121,7 +84,7 @@ def wasserstein_invariant(space: FiniteSpace, q: Tensor, p: Tensor) -> Tensor:
     One unknown per orbit, and the inequality ``γ(σx) − γ(τy) ≤ d(σx, τy)`` for every pair of orbits and *all* pairs of
     group elements. Arguments as in :func:`wasserstein`.
     """
-    limits, sums = _orbit_limits(check_instance("space", space, FiniteSpace)), _orbit_sums(space)
+    limits, sums = _orbit_limits(space), _orbit_sums(space)
 
     def value(a: np.ndarray, b: np.ndarray) -> float:
         return invariant_program(limits, torch.from_numpy(a - b).to(sums) @ sums)
@@ -134,7 +97,6 @@ def mmd(space: FiniteSpace, q: Tensor, p: Tensor, bandwidth: float = 1.0) -> Ten
 
     It is ``sqrt((q − p)ᵀ K (q − p))`` (Gretton et al. 2012). Arguments as in :func:`wasserstein`.
     """
-    check_instance("space", space, FiniteSpace)
     kernel = space.kernel(bandwidth).cpu().numpy()
     return _each(lambda a, b: float(np.sqrt(max((a - b) @ kernel @ (a - b), 0.0))), space, q, p)
 
@@ -150,7 +112,6 @@ def mmd_invariant(space: FiniteSpace, q: Tensor, p: Tensor, bandwidth: float = 1
     ArithmeticError
         The kernel is not positive semidefinite: the distances embed into no Euclidean space.
     """
-    check_instance("space", space, FiniteSpace)
     kernel = space.kernel(bandwidth)
     values, vectors = np.linalg.eigh(kernel.double().cpu().numpy())
     rounding = max(1e-10, 32 * torch.finfo(kernel.dtype).eps)
@@ -161,7 +122,7 @@ def mmd_invariant(space: FiniteSpace, q: Tensor, p: Tensor, bandwidth: float = 1
     return _each(lambda a, b: float(np.linalg.norm(invariant.T @ (features.T @ (a - b)))), space, q, p)
 
 
-def regularised(space: FiniteSpace, q: Tensor, p: Tensor, kind: str = "alpha2", lipschitz: float = 1.0) -> Tensor:
+def regularised(space: FiniteSpace, q: Tensor, p: Tensor, kind: Kind = "alpha2", lipschitz: float = 1.0) -> Tensor:
     """Return the Lipschitz-regularised divergence as the best compromise between moving mass and reweighting it.
 
     ``min_η D_f(η‖p) + L·W1(q, η)``, the infimal convolution (Birrell et al. 2022, (f, Γ)-divergences), with η the
@@ -169,26 +130,11 @@ def regularised(space: FiniteSpace, q: Tensor, p: Tensor, kind: str = "alpha2", 
     ``f(t) = (t² − 1)/2``. Every plan gives an upper bound of the supremum of :func:`regularised_invariant` with all
     functions allowed. Solved by Clarabel (cvxpy), all runs in one program.
 
-    Parameters
-    ----------
-    space, q, p
-        As in :func:`wasserstein`.
-    kind
-        ``"alpha2"`` or ``"kl"``.
-    lipschitz
-        The Lipschitz constant L > 0.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :func:`wasserstein`; an unknown kind; L not positive.
-    ArithmeticError
-        The solver fails.
+    Other arguments as in :func:`wasserstein`.
     """
     import cvxpy as cp
 
-    check_regularised(kind, lipschitz)
-    a, b = _check_laws(space, q, p)
+    a, b = _laws(space, q, p)
     run, i, j = np.nonzero((a[:, :, None] > 0) & (b[:, None, :] > 0))
     ones, entry = np.ones(len(run)), np.arange(len(run))
     rows, columns = (
@@ -196,97 +142,48 @@ def regularised(space: FiniteSpace, q: Tensor, p: Tensor, kind: str = "alpha2", 
     )
     cost = lipschitz * space.distances.cpu().numpy()[i, j]
     sources, targets = a.ravel() > 0, b.ravel() > 0
-    unit, mass = _unit(cost), b.ravel()[targets]
+    unit = float(min(cost.max(initial=0.0), 1.0)) or 1.0  # λ: below 1, excess is of the size of costs, and is scaled
+    mass = b.ravel()[targets]
     plan, excess = cp.Variable(len(run), nonneg=True), cp.Variable(len(mass))  # η = p (1 + λ excess)
     sent, received = rows[sources] @ plan, columns[targets] @ plan
     constraints = [sent == a.ravel()[sources], received == mass + unit * cp.multiply(mass, excess)]
     if unit == 1:
         squares = cp.sum_squares(cp.multiply(mass**-0.5, received)) / 2
         reweighting = cp.sum(cp.kl_div(received, mass)) if kind == "kl" else squares
-        _solve(cp.Problem(cp.Minimize(reweighting + cost @ plan), constraints[:1]))
-        best = plan.value.clip(0)
-        moved = np.bincount(run, cost * best, minlength=len(a))
-        return _shaped(moved + _f_divergence((columns @ best).reshape(a.shape), b, kind), q)
-
-    def quadratic(here: np.ndarray) -> cp.Expression:  # D/λ to second order: for alpha2 all of it
-        slope, bend = (np.log1p(unit * here), unit / (1 + unit * here)) if kind == "kl" else (unit * here, unit)
-        bent = cp.sum_squares(cp.multiply(np.sqrt(bend * mass), excess - here)) / 2
-        return (mass * slope) @ excess + bent + (cost / unit) @ plan
-
-    bounded = [*constraints, cp.abs(excess) <= 2]  # at the minimum it is at most e − 1
-    _newton(lambda here: cp.Problem(cp.Minimize(quadratic(here)), bounded), excess, unit)
-    change, rest = unit * excess.value, np.zeros(b.size)
+        solve(cp.Problem(cp.Minimize(reweighting + cost @ plan), constraints[:1]))
+        change = (columns[targets] @ plan.value.clip(0) - mass) / mass
+    else:
+        here = np.zeros(len(mass))
+        constraints.append(cp.abs(excess) <= 2)  # at the minimum it is at most e − 1
+        for _ in range(30):  # D/λ to second order: for alpha2 all of it; every round gives an upper bound
+            slope, bend = (np.log1p(unit * here), unit / (1 + unit * here)) if kind == "kl" else (unit * here, unit)
+            bent = cp.sum_squares(cp.multiply(np.sqrt(bend * mass), excess - here)) / 2
+            solve(cp.Problem(cp.Minimize((mass * slope) @ excess + bent + (cost / unit) @ plan), constraints))
+            gap, here = np.abs(excess.value - here).max(initial=0.0), excess.value
+            if unit * gap < 1e-7:
+                break
+        change = unit * here
+    rest = np.zeros(b.size)
     rest[targets] = mass * (change**2 / 2 if kind == "alpha2" else xlog1py(1 + change, change) - change) / unit
     moved = np.bincount(run, cost / unit * plan.value.clip(0), minlength=len(a))
     return _shaped(unit * (moved + rest.reshape(b.shape).sum(-1)), q)
 
 
 def regularised_invariant(
-    space: FiniteSpace, q: Tensor, p: Tensor, kind: str = "alpha2", lipschitz: float = 1.0
+    space: FiniteSpace, q: Tensor, p: Tensor, kind: Kind = "alpha2", lipschitz: float = 1.0
 ) -> Tensor:
     """Return ``sup Σ q_i γ_i − Σ p_i f*(γ_i)`` over invariant γ with Lipschitz constant L.
 
     The variational form with ``f*(s) = exp(s) − 1`` for ``kl`` and ``f*(s) = (max(s, 0)² + 1)/2`` for ``alpha2``. The
     best shift of γ is included, as shifts keep the Lipschitz constant; for ``kl`` it turns the form into that of
     Donsker and Varadhan, ``E_q γ − log E_p exp γ``. One unknown per orbit, and for every pair of orbits the
-    tightest inequality. Every invariant γ gives a lower bound. Arguments and exceptions as in :func:`regularised`.
+    tightest inequality. Every invariant γ gives a lower bound. Arguments as in :func:`regularised`.
     """
-    import cvxpy as cp
-
-    check_regularised(kind, lipschitz)
-    a, b = (law @ _orbit_sums(space).cpu().numpy() for law in _check_laws(space, q, p))
-    limits = lipschitz * _orbit_limits(space).amin(0).cpu().numpy()
-    i, j = np.nonzero(~np.eye(space.orbits, dtype=bool))
-    unit, gamma = (
-        _unit(limits[i, j]),
-        cp.Variable((space.orbits, len(a))),
-    )  # in units of λ; less one for alpha2 and λ < 1
-    constraints, gain = [gamma[i] - gamma[j] <= limits[i, j, None] / unit], cp.sum(cp.multiply(a.T, gamma))
-    if unit < 1:  # then |γ| ≤ 1 at the maximum, and f* is smooth
-
-        def quadratic(here: np.ndarray) -> cp.Expression:
-            slope, bend = (np.exp(unit * here), np.exp(unit * here)) if kind == "kl" else (1 + unit * here, 1)
-            bent = cp.sum_squares(cp.multiply(np.sqrt(unit * bend * b.T), gamma - here)) / 2
-            return gain - cp.sum(cp.multiply(b.T * slope, gamma)) - bent
-
-        _newton(lambda here: cp.Problem(cp.Maximize(quadratic(here)), [*constraints, cp.abs(gamma) <= 1]), gamma, unit)
-        best = gamma.value.T
-        penalty = np.expm1(unit * best) / unit if kind == "kl" else best + unit * best**2 / 2
-        return _shaped(unit * (a * best - b * penalty).sum(-1), q)
-    if kind == "kl":
-        penalty = cp.sum(cp.multiply(b.T, cp.exp(gamma)))
-    else:
-        positive = cp.Variable(gamma.shape, nonneg=True)
-        constraints.append(positive >= gamma)
-        penalty = cp.sum_squares(cp.multiply(np.sqrt(b.T), positive)) / 2
-    _solve(cp.Problem(cp.Maximize(gain - penalty), constraints))
-    best = gamma.value.T
-    conjugate = np.expm1(best) if kind == "kl" else (best.clip(0) ** 2 + 1) / 2
-    return _shaped((a * best - b * conjugate).sum(-1), q)
-
-
-def _unit(costs: np.ndarray) -> float:
-    """Return λ, the largest cost or 1: below it potentials and excess are of the size of costs, and are scaled."""
-    return float(min(costs.max(initial=0.0), 1.0)) or 1.0
-
-
-def _newton(problem_at: Callable[[np.ndarray], cvxpy.Problem], unknown: cvxpy.Variable, unit: float) -> None:
-    """Solve quadratic programs, each expanded at the solution of the one before, until they agree."""
-    here = np.zeros(unknown.shape)
-    for _ in range(30):
-        _solve(problem_at(here))
-        if unit * np.abs(unknown.value - here).max(initial=0.0) < 1e-7:
-            return
-        here = unknown.value
-    raise ArithmeticError("the convex program did not settle within 30 rounds")
-
-
-def _f_divergence(eta: np.ndarray, p: np.ndarray, kind: str) -> np.ndarray:
-    """Return ``Σ p f(η/p)`` over the points that p charges, for laws that live there."""
-    excess = np.divide(eta - p, p, out=np.zeros_like(eta), where=p > 0)  # its mean is zero
-    if kind == "alpha2":
-        return (p * excess**2).sum(-1) / 2
-    return (p * (xlog1py(1 + excess, excess) - excess)).sum(-1)
+    a, b = (law @ _orbit_sums(space).cpu().numpy() for law in _laws(space, q, p))
+    limits = _orbit_limits(space).amin(0).cpu().numpy()
+    for k in range(space.orbits):  # the tightest inequality for every pair: shortest paths
+        limits = np.minimum(limits, limits[:, k, None] + limits[k])
+    return _shaped(dual_values(lipschitz * np.tile(limits, (len(a), 1, 1)), a, b, kind), q)
 
 
 def _orbit_limits(space: FiniteSpace) -> Tensor:
@@ -301,32 +198,18 @@ def _orbit_sums(space: FiniteSpace) -> Tensor:
     return torch.nn.functional.one_hot(space.labels, space.orbits).double()
 
 
-def _solve(problem: cvxpy.Problem) -> None:
-    """Solve to ``_ACCURACY``, or at least to ``_SUFFICIENT``, of which the solver would warn."""
-    import cvxpy
-
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Solution may be inaccurate", UserWarning)
-        try:
-            problem.solve(solver="CLARABEL", **_ACCURACY, **_SUFFICIENT)
-        except cvxpy.SolverError as error:
-            raise ArithmeticError(f"the convex program was not solved: {error}") from None
-    if problem.status not in ("optimal", "optimal_inaccurate"):
-        raise ArithmeticError(f"the convex program was not solved: {problem.status}")
-
-
 def _each(value: Callable[[np.ndarray, np.ndarray], float], space: FiniteSpace, q: Tensor, p: Tensor) -> Tensor:
     """Return a value for every run."""
-    return _shaped(np.array([value(a, b) for a, b in zip(*_check_laws(space, q, p), strict=True)]), q)
+    return _shaped(np.array([value(a, b) for a, b in zip(*_laws(space, q, p), strict=True)]), q)
 
 
 def _shaped(values: np.ndarray, like: Tensor) -> Tensor:
     return torch.from_numpy(values).to(like).reshape(like.shape[:-1])
 
 
-def _check_laws(space: FiniteSpace, q: Tensor, p: Tensor) -> tuple[np.ndarray, np.ndarray]:
-    """Return two laws as arrays ``(runs, N)`` in float64, or raise."""
-    if check_instance("space", space, FiniteSpace).check_law("q", q).shape != space.check_law("p", p).shape:
-        raise ValueError(f"q and p must have one shape, got {tuple(q.shape)} and {tuple(p.shape)}")
-    first, second = (law.detach().cpu().double().reshape(-1, space.size).numpy() for law in (q, p))
+def _laws(space: FiniteSpace, q: Tensor, p: Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """Return two laws as arrays ``(runs, N)`` in float64, of sum one to the last digit."""
+    for name, law in (("q", q), ("p", p)):
+        check_probabilities(name, law, space.size, batched=True)
+    first, second = (law.detach().cpu().double().flatten(0, -2).numpy() for law in torch.atleast_2d(q, p))
     return first / first.sum(-1, keepdims=True), second / second.sum(-1, keepdims=True)

@@ -7,6 +7,9 @@ invariant potentials, are kept as independent oracles for small samples.
 
 from __future__ import annotations
 
+import warnings
+from typing import TYPE_CHECKING, Literal, get_args
+
 import numpy as np
 import torch
 from scipy.optimize import linear_sum_assignment, linprog
@@ -14,15 +17,21 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import minimum_spanning_tree
 from torch import Tensor
 
-from lib.checks import check_choice, check_float, check_probabilities, check_tensor
-from lib.transport.quotient import Isometries, check_action, check_pair
+from lib.checks import check_probabilities
+from lib.transport.quotient import Isometries
 
-KINDS = ("alpha2", "kl")
+if TYPE_CHECKING:
+    import cvxpy
+
+Kind = Literal["alpha2", "kl"]
+KINDS = get_args(Kind)
 # How often the simplex of POT may pivot; its own limit of 1e5 stops early on a thousand points.
 PIVOTS = 10_000_000
 _BLOCK = 2**16  # entries of cost matrices computed together: few enough to stay in the cache
 _POTENTIALS = 2**10  # unknowns of one convex program
 _COARSE = 1e-6  # of the largest cost: plans that are cheaper than this are computed again
+_ACCURACY = dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), 1e-10)
+_SUFFICIENT = dict.fromkeys(("reduced_tol_gap_abs", "reduced_tol_gap_rel", "reduced_tol_feas"), 1e-8)
 _EXPONENT = 500  # exp overflows from 709 on
 
 
@@ -32,26 +41,10 @@ def w1(x: Tensor, y: Tensor, action: Isometries, a: Tensor | None = None, b: Ten
     It is the supremum of ``E γ(x) − E γ(y)`` over invariant 1-Lipschitz γ, and the distance of the symmetrised samples
     (Birrell et al. 2022, Theorem 4.1; Chen et al. 2023). Solved by the network simplex of POT (Flamary et al. 2021).
 
-    Parameters
-    ----------
-    x, y
-        Samples, shapes ``(n, dim)`` and ``(m, dim)``.
-    action
-        The group.
-    a, b
-        Masses, shapes ``(n,)`` and ``(m,)``, nonnegative with sum one; default equal.
-
-    Raises
-    ------
-    TypeError, ValueError
-        Samples that are empty, not finite or of another dimension; masses that are no probability vectors.
+    Samples have shapes ``(n, dim)`` and ``(m, dim)``, their masses a and b ``(n,)`` and ``(m,)``, by default equal.
     """
-    check_action(action)
-    for name, sample in (("x", x), ("y", y)):
-        if action.check_points(name, sample).ndim != 2:
-            raise ValueError(f"{name} must have shape (n, {action.dim}), got {tuple(sample.shape)}")
-    _check_plain(x, y)
-    return transport(action.distance(x, y), _masses("a", a, len(x)), _masses("b", b, len(y)))
+    cost = action.distance(x.detach(), y.detach())
+    return transport(cost, _masses(a, len(x)), _masses(b, len(y)))
 
 
 def transport(cost: Tensor, a: np.ndarray, b: np.ndarray) -> float:
@@ -63,9 +56,6 @@ def transport(cost: Tensor, a: np.ndarray, b: np.ndarray) -> float:
     """
     import ot
 
-    check_tensor("cost", cost, (len(a), len(b)), inexact=True, real=True)
-    if cost.ndim != 2:
-        raise ValueError(f"cost must be one matrix, shape ({len(a)}, {len(b)}), got {tuple(cost.shape)}")
     unit = float(cost.abs().max()) or 1.0
     matrix = cost.double().cpu().numpy() / unit
     if len(a) == len(b) and np.ptp(a) == np.ptp(b) == 0:
@@ -87,12 +77,7 @@ def w1_batch(x: Tensor, y: Tensor, action: Isometries) -> Tensor:
     sort both samples, on a circle take the median of the difference of the distribution functions away (Rabin, Delon,
     Gousseau 2011).
 
-    Parameters
-    ----------
-    x, y
-        Samples, both of shape ``(replicates, n, dim)``.
-    action
-        The group.
+    Samples have one shape ``(replicates, n, dim)``; the values have no slopes.
 
     Examples
     --------
@@ -101,19 +86,16 @@ def w1_batch(x: Tensor, y: Tensor, action: Isometries) -> Tensor:
     >>> w1_batch(x, y, no_group(2)), w1_batch(x, y, turns(4)).round(decimals=6)
     (tensor([1.4142], dtype=torch.float64), tensor([0.], dtype=torch.float64))
     """
-    check_action(action)
-    if action.check_points("x", x).ndim != 3 or action.check_points("y", y).shape != x.shape:
-        raise ValueError(f"x and y must have one shape (replicates, n, dim), got {tuple(x.shape)} and {tuple(y.shape)}")
-    _check_plain(x, y)
+    x, y, unit = action.scaled(x.detach(), y.detach())
     if action.line is not None:
-        return (action.line(x).sort(-1).values - action.line(y).sort(-1).values).abs().mean(-1)
+        return unit * (action.line(x).sort(-1).values - action.line(y).sort(-1).values).abs().mean(-1)
     if action.circle is not None:
         return _circle_distance(x[..., 0], y[..., 0], action.circle)
     values, size = [], max(1, _BLOCK // x.shape[1] ** 2)
     for one, other in zip(x.split(size), y.split(size), strict=True):
         for cost in action.distance(one, other).cpu().numpy():
             values.append(cost[linear_sum_assignment(cost)].mean())
-    return torch.tensor(np.array(values), dtype=x.dtype, device=x.device)
+    return unit * torch.tensor(np.array(values), dtype=x.dtype, device=x.device)
 
 
 def _circle_distance(x: Tensor, y: Tensor, length: float) -> Tensor:
@@ -133,26 +115,18 @@ def _circle_distance(x: Tensor, y: Tensor, length: float) -> Tensor:
 def invariant_program(distances: Tensor, gain: Tensor) -> float:
     """Return ``max Σ gain_i γ_i`` subject to ``γ_i − γ_j ≤ distances[σ, i, j]`` for all σ, i, j.
 
-    Parameters
-    ----------
-    distances
-        Shape ``(order, N, N)``.
-    gain
-        Shape ``(N,)``, with sum zero.
+    Shapes ``(order, N, N)`` and ``(N,)``; the gains sum to zero.
     """
-    count = len(check_tensor("gain", gain, (None,), inexact=True, real=True))
-    check_tensor("distances", distances, (None, count, count), inexact=True, real=True)
-    if gain.ndim != 1 or distances.ndim != 3 or not distances.numel():
-        got = f"{tuple(gain.shape)} and {tuple(distances.shape)}"
-        raise ValueError(f"gain and distances must have shapes (N,) and (order, N, N), got {got}")
+    count = len(gain)
     i, j = (index.ravel() for index in np.nonzero(~np.eye(count, dtype=bool)))
     rows = np.arange(len(i) * len(distances))
     left, right = np.tile(i, len(distances)), np.tile(j, len(distances))
     entries = np.concatenate([np.ones(len(rows)), -np.ones(len(rows))])
     matrix = coo_array((entries, (np.tile(rows, 2), np.concatenate([left, right]))), shape=(len(rows), count))
     bounds = [(0, 0)] + [(None, None)] * (count - 1)
-    unit = float(distances.abs().max()) or 1.0  # the solver's tolerances are absolute
-    limits = distances.double().cpu().numpy()[:, i, j].ravel() / unit
+    limits = distances.detach().double().cpu().numpy()
+    unit = float(limits.max(initial=0)) or 1.0  # the solver's tolerances are absolute
+    limits = limits[:, i, j].ravel() / unit
     options = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
     solution = linprog(-gain.cpu().numpy(), matrix.tocsr(), limits, bounds=bounds, method="highs", options=options)
     if solution.status != 0:
@@ -160,74 +134,35 @@ def invariant_program(distances: Tensor, gain: Tensor) -> float:
     return -unit * float(solution.fun)
 
 
-def regularised_batch(x: Tensor, y: Tensor, action: Isometries, kind: str = "alpha2", lipschitz: float = 1.0) -> Tensor:
+def regularised_batch(
+    x: Tensor, y: Tensor, action: Isometries, kind: Kind = "alpha2", lipschitz: float = 1.0
+) -> Tensor:
     """Return the Lipschitz-regularised divergence under a group for replicates of two samples, many in one program.
 
     Convex duals on the quotient: ``alpha2``, ``sup E γ(x) − E (γ(y)₊² + 1)/2``, is the α-divergence with α = 2,
     generated by ``f(t) = (t² − 1)/2``; ``kl`` is ``sup E γ(x) − log E exp γ(y)``. Both over invariant γ with Lipschitz
-    constant L (Birrell et al. 2022). Neither exceeds L times :func:`w1`.
-
-    Parameters
-    ----------
-    x, y
-        Samples of Q and P, shapes ``(replicates, n, dim)`` and ``(replicates, m, dim)``.
-    action
-        The group.
-    kind
-        ``"alpha2"`` or ``"kl"``.
-    lipschitz
-        The Lipschitz constant L > 0.
-
-    Returns
-    -------
-    Tensor
-        Shape ``(replicates,)``.
-
-    Raises
-    ------
-    TypeError, ValueError
-        Samples as for :func:`w1_batch`; an unknown kind; L not positive.
+    constant L > 0 (Birrell et al. 2022). Neither exceeds L times :func:`w1`. Samples of Q and P have shapes
+    ``(replicates, n, dim)`` and ``(replicates, m, dim)``; the values have no slopes.
     """
-    check_action(action)
-    if action.check_points("x", x).ndim != 3 or action.check_points("y", y).ndim != 3 or len(x) != len(y):
-        raise ValueError(f"x and y must have shape (replicates, n, dim), got {tuple(x.shape)} and {tuple(y.shape)}")
-    _check_plain(x, y)
-    check_regularised(kind, lipschitz)
-    points, values = torch.cat([x, y], 1), []
+    points, values = torch.cat([x.detach(), y.detach()], 1), []
+    first = np.arange(points.shape[1]) < x.shape[1]
+    masses = first / x.shape[1], ~first / y.shape[1]
     for some in points.split(max(1, _POTENTIALS // points.shape[1])):
         cost = lipschitz * action.distance(some, some).cpu().numpy()
-        values.append(dual_values(cost, x.shape[1], kind))
+        values.append(dual_values(cost, *(np.tile(mass, (len(some), 1)) for mass in masses), kind))
     return torch.tensor(np.concatenate(values), dtype=x.dtype, device=x.device)
 
 
-def dual_values(cost: np.ndarray, first: int, kind: str) -> np.ndarray:
+def dual_values(cost: np.ndarray, q: np.ndarray, p: np.ndarray, kind: Kind) -> np.ndarray:
     """Maximise the dual over potentials with ``γ_i − γ_j ≤ cost_ij``, adding inequalities where they are violated.
 
     Small costs are scaled: with λ the largest cost, or 1 if that is smaller, and γ = λη (``kl``) or 1 + λη (``alpha2``)
     the value is λ times the maximum of ``E η(x) − log(E exp λη(y))/λ`` or ``E η(x) − E [((1 + λη)₊² − 1)/2λ](y)`` under
     ``η_i − η_j ≤ cost_ij/λ``, whose limit for λ → 0 is W1. Nothing cancels, however small the costs are.
 
-    Parameters
-    ----------
-    cost
-        Distances between the orbits of all points, shape ``(replicates, N, N)``: the first points belong to Q, the rest
-        to P.
-    first
-        Number of points of Q.
-    kind
-        ``"alpha2"`` or ``"kl"``.
-
-    Returns
-    -------
-    numpy.ndarray
-        Shape ``(replicates,)``.
-
-    Raises
-    ------
-    ArithmeticError
-        The solver fails, or sixty rounds do not suffice, as for ``kl`` with costs of some hundreds.
-    ValueError
-        Costs above 500 for ``kl``.
+    Costs are the distances between the orbits of all points, shape ``(replicates, N, N)``, and q and p their masses,
+    ``(replicates, N)``. For ``kl`` with costs of some hundreds sixty rounds may not suffice, which is an
+    ``ArithmeticError``.
     """
     largest = cost.max((1, 2), keepdims=True)
     if kind == "kl" and not largest.max() <= _EXPONENT:
@@ -238,12 +173,12 @@ def dual_values(cost: np.ndarray, first: int, kind: str) -> np.ndarray:
     active = np.stack([_first_inequalities(c) for c in cost])
     eta, diagonal = np.zeros(cost.shape[:2]), np.arange(cost.shape[1])
     for _ in range(60):
-        before, eta = eta, _solve_round(cost, active, first, kind, eta, unit[..., 0])
+        before, eta = eta, _solve_round(cost, active, q, p, kind, eta, unit[..., 0])
         slack = (eta[:, :, None] - eta[:, None, :] - cost) / rounding
         settled = kind == "alpha2" or np.abs(unit[..., 0] * (eta - before)).max() < 1e-6
         if slack.max() < 1e-8 and settled:
             eta = (eta[:, None, :] + cost).min(-1)  # exactly feasible: the value is a lower bound
-            return unit[:, 0, 0] * _dual_objective(eta, first, kind, unit[..., 0]).clip(0)
+            return unit[:, 0, 0] * _dual_objective(eta, q, p, kind, unit[..., 0]).clip(0)
         active |= slack > -1e-9
         active[:, diagonal, diagonal] = False
     raise ArithmeticError("the dual of the regularised divergence did not settle within 60 rounds")
@@ -260,18 +195,19 @@ def _first_inequalities(cost: np.ndarray) -> np.ndarray:
     return active | active.T
 
 
-def _dual_objective(eta: np.ndarray, first: int, kind: str, unit: np.ndarray) -> np.ndarray:
+def _dual_objective(eta: np.ndarray, q: np.ndarray, p: np.ndarray, kind: str, unit: np.ndarray) -> np.ndarray:
     """Return the objectives of scaled potentials; ``unit`` is λ, shape ``(replicates, 1)``."""
-    gain, rest = eta[:, :first].mean(1), eta[:, first:]
+    gain = (q * eta).sum(1)
     if kind == "alpha2":
-        p = np.maximum(rest, -1 / unit)
-        return gain - (p + unit * p**2 / 2).mean(1)
-    top = rest.max(1, keepdims=True)
-    return gain - top[:, 0] - np.log1p(np.expm1(unit * (rest - top)).mean(1)) / unit[:, 0]
+        positive = np.maximum(eta, -1 / unit)
+        return gain - (p * (positive + unit * positive**2 / 2)).sum(1)
+    top = np.where(p > 0, eta, -np.inf).max(1, keepdims=True)
+    growth = np.expm1(unit * np.minimum(eta - top, 0))
+    return gain - top[:, 0] - np.log1p((p * growth).sum(1)) / unit[:, 0]
 
 
 def _solve_round(
-    cost: np.ndarray, active: np.ndarray, first: int, kind: str, eta: np.ndarray, unit: np.ndarray
+    cost: np.ndarray, active: np.ndarray, q: np.ndarray, p: np.ndarray, kind: str, eta: np.ndarray, unit: np.ndarray
 ) -> np.ndarray:
     """Return the best scaled potentials for some of the inequalities; for KL, those of the expansion at ``eta``.
 
@@ -287,45 +223,39 @@ def _solve_round(
     entries = np.concatenate([np.ones(len(i)), -np.ones(len(i))])
     columns = np.concatenate([place[replicate, i], place[replicate, j]])
     matrix = coo_array((entries, (rows, columns)), shape=(len(i), eta.size)).tocsr()
-    potential, m = cp.Variable(eta.size), eta.shape[1] - first
-    weight = np.broadcast_to(unit, (len(eta), m)).ravel()
-    gain = cp.sum(potential[place[:, :first].ravel()]) * (m / first)  # times m: the solver prefers weights of order one
-    rest, constraints = potential[place[:, first:].ravel()], [matrix @ potential <= cost[active]]
+    potential, charged = cp.Variable(eta.size), p > 0
+    mass, weight = p[charged] / p.max(), np.broadcast_to(unit, p.shape)[charged]  # the solver prefers order one
+    gain, rest = (q / p.max()).ravel() @ potential, potential[place[charged]]
+    constraints = [matrix @ potential <= cost[active]]
     if kind == "alpha2":
         positive = cp.Variable(rest.size)
         constraints += [positive >= rest, positive >= -np.minimum(1 / weight, 2)]  # |η| ≤ 1 at the maximum for λ < 1
-        objective = gain - cp.sum(positive) - cp.sum_squares(cp.multiply(np.sqrt(weight), positive)) / 2
+        objective = gain - mass @ positive - cp.sum_squares(cp.multiply(np.sqrt(weight * mass), positive)) / 2
     else:
-        here = eta[:, first:].ravel()
-        growth, step = np.exp(weight * here), rest - here
+        here = eta[charged]
+        growth, step = mass * np.exp(weight * here), rest - here
         objective = gain - growth @ step - cp.sum_squares(cp.multiply(np.sqrt(weight * growth), step)) / 2
-    problem = cp.Problem(cp.Maximize(objective), constraints)
-    try:
-        problem.solve(solver=cp.CLARABEL)
-    except cp.SolverError as error:
-        raise ArithmeticError(f"the dual of the regularised divergence was not solved: {error}") from None
-    if problem.status != "optimal":
-        raise ArithmeticError(f"the dual of the regularised divergence was not solved: {problem.status}")
+    solve(cp.Problem(cp.Maximize(objective), constraints))
     return potential.value.reshape(eta.shape)
 
 
-def check_regularised(kind: str, lipschitz: float) -> None:
-    """Raise unless there is such a kind of divergence and the Lipschitz constant is positive."""
-    check_choice("kind", kind, KINDS)
-    if check_float("lipschitz", lipschitz) <= 0:
-        raise ValueError(f"lipschitz must be positive, got {lipschitz}")
+def solve(problem: cvxpy.Problem) -> None:
+    """Solve to ``_ACCURACY``, or at least to ``_SUFFICIENT``, of which the solver would warn."""
+    import cvxpy
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Solution may be inaccurate", UserWarning)
+        try:
+            problem.solve(solver="CLARABEL", **_ACCURACY, **_SUFFICIENT)
+        except cvxpy.SolverError as error:
+            raise ArithmeticError(f"the convex program was not solved: {error}") from None
+    if problem.status not in ("optimal", "optimal_inaccurate"):
+        raise ArithmeticError(f"the convex program was not solved: {problem.status}")
 
 
-def _check_plain(x: Tensor, y: Tensor) -> None:
-    """Raise unless samples fit together and carry no gradient: the solvers run outside of torch and would lose it."""
-    check_pair(x, y)
-    if x.requires_grad or y.requires_grad:
-        raise ValueError("x and y must not require gradients, these distances have none: pass x.detach()")
-
-
-def _masses(name: str, given: Tensor | None, count: int) -> np.ndarray:
+def _masses(given: Tensor | None, count: int) -> np.ndarray:
     """Return masses as an array, equal ones where none are given."""
     if given is None:
         return np.full(count, 1.0 / count)
-    masses = check_probabilities(name, given, count).detach().cpu().double().numpy()
+    masses = check_probabilities("masses", given, count).detach().cpu().double().numpy()
     return masses / masses.sum()  # the solvers want equal sums to the last digit

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from lib.checks import check_instance, check_int, check_tensor, unit_of
+from lib.checks import check_tensor, unit_of
 from lib.symmetry.representations import Representation
-from lib.transport.quotient import linear
+from lib.transport.quotient import euclidean, linear
 from lib.transport.two_sample import TwoSampleResult
 
 SCALES = (0.25, 0.5, 1.0)  # widths of the kernels, in units of the median distance of images of different points
@@ -32,21 +32,8 @@ def orbit_test(
     the sample with the moved other half pays for the difference between the halves. Points that are not independent
     (patches that touch) make this test reject too often, not too rarely: their orientations agree.
 
-    Parameters
-    ----------
-    points
-        Samples, shape ``(..., n, dim)``; leading axes are separate samples.
-    representation
-        How the group acts; isometries of a finite group.
-    generator
-        Source of the group elements.
-    draws
-        Number of random moves.
-
-    Returns
-    -------
-    TwoSampleResult
-        The statistic is ``T(x)``; both parts have shape ``(...)``.
+    Samples have shape ``(..., n, dim)``, n ≥ 2; leading axes are separate samples. ``draws`` is the number of random
+    moves.
 
     Raises
     ------
@@ -54,8 +41,6 @@ def orbit_test(
         Points of another dimension, fewer than two, or too many for the memory; a group that is not finite or
         does not act by isometries.
     """
-    check_int("draws", draws)
-    check_instance("generator", generator, torch.Generator)
     action = linear(representation)
     x = check_tensor("points", points, (None, representation.dim), inexact=True, real=True)
     group, n = representation.group, x.shape[-2]
@@ -84,24 +69,8 @@ def _moved_kernel(x: Tensor, images: Callable[[Tensor], Tensor]) -> Tensor:
     """Return ``k(x_i, g x_j)`` for every g, shape ``(|G|, ..., n, n)``; moving points leaves the widths as they are."""
     x = x / unit_of(x, (-2, -1))
     x = x - images(x).mean((0, -2))[..., None, :]  # the mean of all images, which no move changes
-    distance = _distances(x, images(x))
+    distance = euclidean(x, images(x))
     i, j = torch.triu_indices(x.shape[-2], x.shape[-2], 1, device=x.device)
     apart = distance[..., i, j].movedim(0, -1).flatten(-2)  # of x_i and all images of x_j: (..., pairs · |G|)
     median = apart.median(-1).values.clamp_min(torch.finfo(x.dtype).tiny)[..., None, None]
     return sum(torch.exp(-((distance / (s * median)) ** 2) / 2) for s in SCALES) / len(SCALES)
-
-
-def _distances(x: Tensor, y: Tensor) -> Tensor:
-    """Return distances of x ``(..., n, dim)`` and y ``(|G|, ..., n, dim)``: fast, and exact for close points too.
-
-    Products of matrices leave a few digits of pairs that are much closer to each other than to the origin; those are
-    computed anew from their differences.
-    """
-    square = x.square().sum(-1)[..., :, None] + y.square().sum(-1)[..., None, :]
-    distance = (square - 2 * x @ y.mT).clamp_min(0)
-    *batch, i, j = near = (distance < 1e-6 * square).nonzero(as_tuple=True)
-    for part in torch.arange(len(i), device=x.device).split(max(1, _ENTRIES // 64 // x.shape[-1])):
-        some = [index[part] for index in batch]
-        gap = x[(*some[1:], i[part])] - y[(*some, j[part])]
-        distance[tuple(index[part] for index in near)] = gap.square().sum(-1)
-    return distance.sqrt_()

@@ -11,44 +11,29 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lib.transport.quotient import CHUNK, Isometries, check_action, check_pair, polar
-from lib.transport.turned_kernel import BLOCK, LARGEST_ROOT, TurnedKernel, check_bandwidth
+from lib.checks import check_float
+from lib.transport.quotient import CHUNK, Isometries, polar
+from lib.transport.turned_kernel import BLOCK, LARGEST_ROOT, TurnedKernel
 
 
 def orbit_kernel(x: Tensor, y: Tensor, action: Isometries, bandwidth: float) -> Tensor:
     """Return ``k^Σ(x_i, y_j) = (1/|Σ|) Σ_σ exp(−‖x_i − σ y_j‖² / 2s²)``, all images included.
 
-    Parameters
-    ----------
-    x, y
-        Points, shapes ``(..., n, dim)`` and ``(..., m, dim)``.
-    action
-        A finite group, or ``radial(2)``: all rotations of the plane.
-    bandwidth
-        The width s > 0.
-
-    Returns
-    -------
-    Tensor
-        Shape ``(..., n, m)``.
-
-    Raises
-    ------
-    TypeError, ValueError
-        Points that do not fit the group, or one another in dtype or device; a bandwidth that is not positive; an
-        infinite group other than ``radial(2)``.
+    Points have shapes ``(..., n, dim)`` and ``(..., m, dim)``, the result ``(..., n, m)``. The group is finite, or
+    ``radial(2)``: all rotations of the plane. The bandwidth is s > 0.
     """
-    s = check_bandwidth(bandwidth)
-    if check_action(action).turns is None and action.images is None:
-        raise ValueError(f"action must be of a finite group or radial(2), got {action}")
-    check_pair(action.check_points("x", x), action.check_points("y", y))
+    action.check(x, y)
+    check_float("bandwidth", bandwidth, minimum=1e-300)
     if action.turns is not None:
         (r, theta), (rho, phi) = polar(x), polar(y)
         radii = [float(f(t.detach())) for f in (torch.min, torch.max) for t in (r, rho)]
-        average = TurnedKernel(action.turns, s, min(radii), max(radii))
+        average = TurnedKernel(action.turns, bandwidth, min(radii), max(radii))
         r, rho = torch.broadcast_tensors(r[..., :, None], rho[..., None, :])
         return average(r, rho, theta[..., :, None] - phi[..., None, :])
-    return _summed(x, y, action, s)
+    total, size = 0.0, max(1, CHUNK // (x[..., 0].numel() * y.shape[-2]))
+    for block in action.images(y).split(size):
+        total = total + torch.exp(action.plain_distance(x, block) ** 2 / (-2 * bandwidth**2)).sum(0)
+    return total / action.order
 
 
 def mmd_squared(x: Tensor, y: Tensor, action: Isometries, bandwidth: float) -> Tensor:
@@ -57,22 +42,8 @@ def mmd_squared(x: Tensor, y: Tensor, action: Isometries, bandwidth: float) -> T
     ``‖(1/n) Σ k^Σ(x_i, ·) − (1/m) Σ k^Σ(y_j, ·)‖²`` in the space of k, the square of the supremum over invariant
     functions in its unit ball (Chen et al. 2023).
 
-    Parameters
-    ----------
-    x, y
-        Samples, shapes ``(replicates, n, dim)`` and ``(replicates, m, dim)``.
-    action, bandwidth
-        As in :func:`orbit_kernel`.
-
-    Returns
-    -------
-    Tensor
-        Shape ``(replicates,)``, nonnegative.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :func:`orbit_kernel`; different numbers of replicates.
+    Samples have shapes ``(replicates, n, dim)`` and ``(replicates, m, dim)``; the result, ``(replicates,)``, is ≥ 0.
+    Group and bandwidth are as in :func:`orbit_kernel`.
 
     Examples
     --------
@@ -81,19 +52,14 @@ def mmd_squared(x: Tensor, y: Tensor, action: Isometries, bandwidth: float) -> T
     >>> mmd_squared(x, -x, turns(2), 1.0).abs() < 1e-12  # half turns do not see a half turn
     tensor([True, True])
     """
-    s = check_bandwidth(bandwidth)
-    check_action(action).check_points("x", x)
-    action.check_points("y", y)
-    if x.ndim != 3 or y.ndim != 3 or len(x) != len(y):
-        raise ValueError(f"x and y must have shape (replicates, n, dim), got {tuple(x.shape)} and {tuple(y.shape)}")
-    check_pair(x, y)
+    action.check(x, y)
     n, m = x.shape[1], y.shape[1]
     points = torch.cat([x, y], 1)
     w = torch.cat([x.new_full((n,), 1 / n), x.new_full((m,), -1 / m)])
     if action.turns is None:
         blocks = points.split(max(1, CHUNK // (4 * len(w) ** 2)))
-        return torch.cat([torch.einsum("rij,i,j->r", orbit_kernel(b, b, action, s), w, w) for b in blocks])
-    return _mmd_of_turns(points, w, action.turns, s)
+        return torch.cat([torch.einsum("rij,i,j->r", orbit_kernel(b, b, action, bandwidth), w, w) for b in blocks])
+    return _mmd_of_turns(points, w, action.turns, bandwidth)
 
 
 def _mmd_of_turns(points: Tensor, w: Tensor, order: int | float, s: float) -> Tensor:
@@ -109,16 +75,6 @@ def _mmd_of_turns(points: Tensor, w: Tensor, order: int | float, s: float) -> Te
         off = average(r[:, i], r[:, j], theta[:, i] - theta[:, j]) @ pair
         values.append(off + average(r, r, torch.zeros_like(r)) @ w**2)
     return torch.cat(values).clamp_min(0)
-
-
-def _summed(x: Tensor, y: Tensor, action: Isometries, s: float) -> Tensor:
-    """Return the sum over all images of y, in blocks that fit in memory."""
-    every = action.images(y)
-    size = max(1, CHUNK // max(1, x[..., 0].numel() * y.shape[-2]))
-    total = 0.0
-    for block in every.split(size):
-        total = total + torch.exp(action.plain_distance(x, block) ** 2 / (-2 * s**2)).sum(0)
-    return total / action.order
 
 
 @dataclass(frozen=True)
@@ -147,8 +103,6 @@ class KernelReach:
     @property
     def ratio(self) -> float:
         """Root-mean-square MMD with the group over that without, equal laws: ``sqrt((C² − mean)/(1 − mean))``."""
-        if self.mean >= 1:
-            raise ValueError("the points must differ: the kernel of every two is 1, and nothing is left to compare")
         return math.sqrt(max(self.constant**2 - self.mean, 0.0) / (1 - self.mean))
 
     @property
@@ -158,25 +112,12 @@ class KernelReach:
 
 
 def kernel_reach(x: Tensor, action: Isometries, bandwidth: float) -> KernelReach:
-    """Return unbiased estimates of a_{Σ,k} and of the mean kernel from points of a law.
+    """Return unbiased estimates of a_{Σ,k} and of the mean kernel from points of a law, shape ``(n, dim)``, n ≥ 2.
 
-    Parameters
-    ----------
-    x
-        At least two points, shape ``(n, dim)``; of the invariant law, or one point per orbit (both give the same).
-    action, bandwidth
-        As in :func:`orbit_kernel`.
+    Points are of the invariant law, or one per orbit (both give the same); the rest is as in :func:`orbit_kernel`.
     """
-    s = check_bandwidth(bandwidth)
-    check_action(action).check_points("x", x)
-    if x.ndim != 2 or len(x) < 2:
-        raise ValueError(f"x must have shape (n, {action.dim}) with n ≥ 2, got {tuple(x.shape)}")
-    kernel = orbit_kernel(x.detach(), x.detach(), action, s)
+    kernel = orbit_kernel(x.detach(), x.detach(), action, bandwidth)
     diagonal, n = float(kernel.diagonal().mean()), len(x)
-    if action.order == 1:
-        a = 0.0
-    elif math.isinf(action.order):
-        a = diagonal
-    else:
-        a = (diagonal - 1 / action.order) / (1 - 1 / action.order)
+    share = 1 / action.order  # of the neutral element; 0 for a Lie group
+    a = (diagonal - share) / (1 - share) if share < 1 else 0.0
     return KernelReach(action.order, a, float((kernel.sum() - kernel.diagonal().sum()) / (n * (n - 1))))

@@ -15,7 +15,7 @@ from scipy.stats import norm
 from scipy.stats import t as student
 from torch import Tensor
 
-from lib.checks import check_callable, check_float, check_instance, check_int, check_tensor, seeded, unit_of
+from lib.checks import seeded, unit_of
 
 
 @dataclass(frozen=True)
@@ -35,17 +35,10 @@ def bootstrap(statistic: Callable[[Tensor], Tensor], seeds: int, resamples: int,
     (Hesterberg 2015, "What teachers should know about the bootstrap"). Not corrected for skewness; for a
     median of five seeds it is nearly their range.
 
-    Parameters
-    ----------
-    statistic
-        Maps numbers of seeds, with repetitions, shape ``(count, seeds)``, to float64 values, shape ``(count,)``.
-    seeds, resamples, seed
-        How many seeds there are (at least two), bootstrap samples, and the seed of the bootstrap.
+    The statistic maps numbers of seeds, with repetitions, shape ``(count, seeds)``, to float64 values ``(count,)``;
+    ``seed`` is that of the bootstrap.
     """
-    check_callable("statistic", statistic)
-    rng = seeded(seed)
-    check_int("seeds", seeds, minimum=2)
-    draws = torch.randint(seeds, (check_int("resamples", resamples), seeds), generator=rng, device="cpu")
+    draws = torch.randint(seeds, (resamples, seeds), generator=seeded(seed), device="cpu")
     tail = float(norm.cdf(-math.sqrt(seeds / (seeds - 1)) * student.ppf(0.975, seeds - 1)))
     values = statistic(draws)
     low, high = values.quantile(values.new_tensor([tail, 1 - tail])).tolist()
@@ -55,18 +48,12 @@ def bootstrap(statistic: Callable[[Tensor], Tensor], seeds: int, resamples: int,
 def paired_interval(a: Tensor, b: Tensor) -> Interval:
     """Return the mean of a − b over the seeds with Student's 95 % interval for paired values, shapes ``(seeds,)``.
 
-    Raises
-    ------
-    ValueError
-        Shapes that differ, or fewer than two seeds.
-
     Examples
     --------
     >>> found = paired_interval(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([0.5, 1.5, 2.6]))
     >>> round(found.value, 3), round(found.low, 3), round(found.high, 3)
     (0.467, 0.323, 0.61)
     """
-    _check_pair(a, b)
     gap = a.detach().double() - b.detach().double()
     unit = unit_of(gap)  # squares of differences may leave the range
     mean, reach = (float(unit * t) for t in ((gap / unit).mean(), (gap / unit).std() * math.sqrt(1 / len(gap))))
@@ -80,7 +67,6 @@ def median_gap(a: Tensor, b: Tensor, resamples: int = 4000) -> Interval:
     Seeds are resampled jointly: a seed stands for one training set, which both have in common. With an even number of
     seeds the median is the mean of the two middle values.
     """
-    _check_pair(a, b)
     both = torch.stack([a, b]).double()
 
     def gap(draws: Tensor) -> Tensor:
@@ -90,38 +76,17 @@ def median_gap(a: Tensor, b: Tensor, resamples: int = 4000) -> Interval:
     return bootstrap(gap, len(a), resamples)
 
 
-def _check_pair(a: Tensor, b: Tensor) -> None:
-    check_tensor("a", a, (None,), inexact=True, real=True)
-    check_tensor("b", b, (None,), inexact=True, real=True)
-    if a.ndim != 1 or a.shape != b.shape or len(a) < 2:
-        raise ValueError(f"a and b must be one value per seed, at least 2, got {tuple(a.shape)} and {tuple(b.shape)}")
-
-
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """Scores for increasing amounts.
-
-    Attributes
-    ----------
-    amounts : Tensor
-        Shape ``(k,)``, positive and increasing.
-    scores : Tensor
-        Positive, smaller is better, shape ``(k, seeds)``.
-    """
+    """Scores ``(k, seeds)``, positive, smaller is better, for positive and increasing amounts ``(k,)``."""
 
     amounts: Tensor
     scores: Tensor
 
     def __post_init__(self) -> None:
-        if check_tensor("amounts", self.amounts, (None,), real=True).ndim != 1:
-            raise ValueError(f"amounts must have shape (k,), got {tuple(self.amounts.shape)}")
-        check_tensor("scores", self.scores, (len(self.amounts), None), inexact=True, real=True)
-        if self.scores.ndim != 2 or not self.scores.numel() or len(self.amounts) < 2:
-            raise ValueError(f"scores must have shape (k, seeds) with k at least 2, got {tuple(self.scores.shape)}")
-        if not bool((self.amounts[0] > 0) & (self.amounts.diff() > 0).all()):
-            raise ValueError(f"amounts must be positive and increasing, got {self.amounts.tolist()}")
-        if not bool((self.scores > 0).all()):
-            raise ValueError("scores must be positive")
+        steps = self.amounts.diff(prepend=torch.zeros_like(self.amounts[:1]))
+        if not self.scores.numel() or (self.scores <= 0).any() or (steps <= 0).any():
+            raise ValueError(f"amounts must be positive and increase, scores be positive, got {self}")
 
     def best(self, draws: Tensor) -> Tensor:
         """Return the best mean score with at most each amount, seeds drawn as ``(count, m)``; shape ``(count, k)``."""
@@ -143,14 +108,9 @@ class Curve:
 
 @dataclass(frozen=True)
 class Saving(Interval):
-    """An equivalent factor, averaged (geometrically) over the levels that both curves cover.
+    """An equivalent factor, averaged (geometrically) over the levels from ``best`` to ``worst`` that both curves cover.
 
-    Attributes
-    ----------
-    best, worst : float
-        The levels covered by both curves, the better (smaller) first.
-    covered : bool
-        Whether there are such levels. If not, ``value`` is only a bound: the amounts ran out, on one side.
+    If none is ``covered``, the value is only a bound: the amounts ran out, on one side.
     """
 
     best: float
@@ -168,25 +128,10 @@ def equivalent_factor(plain: Curve, smart: Curve, levels: int = 9, resamples: in
     The factor may vary much between the levels (:func:`factor_by_level`), and where a curve is flat, it jumps with the
     place at which the curve happens to be lowest; the interval is skewed there.
 
-    Parameters
-    ----------
-    plain, smart
-        The curves; columns are the same seeds, which are resampled jointly.
-    levels
-        Number of levels, evenly spaced in the logarithm.
-    resamples, seed
-        Number of bootstrap samples, and their seed.
-
-    Raises
-    ------
-    ValueError
-        Curves with different numbers of seeds, or with a single one.
+    The columns of both curves are the same seeds, which are resampled jointly; ``levels`` is the number of levels,
+    evenly spaced in the logarithm.
     """
-    runs = check_instance("plain", plain, Curve).scores.shape[1]
-    check_instance("smart", smart, Curve)
-    if smart.scores.shape[1] != runs:
-        raise ValueError(f"both curves must have the same seeds, got {runs} and {smart.scores.shape[1]}")
-    check_int("levels", levels, minimum=2)
+    runs = plain.scores.shape[1]
     x_plain, x_smart = plain.amounts.tolist(), smart.amounts.tolist()
 
     def log_factor(draws: Tensor) -> Tensor:
@@ -208,10 +153,7 @@ def equivalent_factor(plain: Curve, smart: Curve, levels: int = 9, resamples: in
 
 def factor_by_level(plain: Curve, smart: Curve, at: Sequence[float]) -> list[float]:
     """Return the equivalent factor of the mean curves at given levels, NaN where one of them does not cover it."""
-    check_instance("plain", plain, Curve)
-    check_instance("smart", smart, Curve)
-    wanted = [[check_float("at", q, minimum=1e-300) for q in at]]
-    levels = torch.tensor(wanted, dtype=torch.float64, device=plain.scores.device)
+    levels = torch.tensor([list(at)], dtype=torch.float64, device=plain.scores.device)
     every = torch.arange(plain.scores.shape[1], device="cpu")[None]
     a, b = plain.best(every), smart.best(every)
     factors = (plain.reach(a, levels) - smart.reach(b, levels)).exp()[0]

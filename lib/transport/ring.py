@@ -10,22 +10,14 @@ import torch
 from scipy.special import i0e
 from torch import Tensor
 
-from lib.checks import check_float, check_int
-from lib.transport.kernels import KernelReach, check_bandwidth
+from lib.transport.kernels import KernelReach
 
 INNER, OUTER = 0.5, 1.5
 """Radii of the ring; its middle is the unit circle."""
 
 
 def ring(replicates: int, n: int, generator: torch.Generator, shift: float = 0.0) -> Tensor:
-    """Return samples of n points with a uniform angle and a radius uniform between 0.5 and 1.5, moved by ``shift``.
-
-    Returns
-    -------
-    Tensor
-        Shape ``(replicates, n, 2)``, float64.
-    """
-    check_float("shift", shift, minimum=-INNER)
+    """Return samples ``(replicates, n, 2)`` with a uniform angle and a radius uniform in [0.5, 1.5], plus ``shift``."""
     u, v = torch.rand(2, replicates, n, dtype=torch.float64, generator=generator, device=generator.device)
     r, theta = INNER + shift + (OUTER - INNER) * u, 2 * math.pi * v
     return torch.stack([r * theta.cos(), r * theta.sin()], -1)
@@ -42,11 +34,11 @@ def ring_reach(order: int | float, bandwidth: float) -> KernelReach:
     >>> round(ring_reach(8, 0.26).factor, 2)
     11.47
     """
-    r, w, mean = _ring_mean(s := check_bandwidth(bandwidth))
+    r, w, mean = _ring_mean(bandwidth)
     if order == math.inf:
-        return KernelReach(order, float(w @ i0e(r**2 / s**2)), mean)
-    angles = np.pi * np.arange(1, check_int("order", order)) / order
-    a = w @ np.exp(-2 * (r[:, None] * np.sin(angles) / s) ** 2).mean(1) if order > 1 else 0.0
+        return KernelReach(order, float(w @ i0e(r**2 / bandwidth**2)), mean)
+    angles = np.pi * np.arange(1, order) / order
+    a = w @ np.exp(-2 * (r[:, None] * np.sin(angles) / bandwidth) ** 2).mean(1) if order > 1 else 0.0
     return KernelReach(order, float(a), mean)
 
 

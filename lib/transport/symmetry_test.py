@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from scipy.stats import binomtest
 
-from lib.checks import check_choice, check_float, check_int
+from lib.checks import check_int
 from lib.device import default_device
 
 LEAST = 60  # samples
@@ -61,7 +61,7 @@ class Score:
 
     def interval(self, level: float = 0.999) -> tuple[float, float]:
         """Return Clopper and Pearson's exact confidence interval of the classifier's accuracy."""
-        found = binomtest(self.right, self.of).proportion_ci(check_float("level", level, 0.5, 1.0), "exact")
+        found = binomtest(self.right, self.of).proportion_ci(level, "exact")
         return float(found.low), float(found.high)
 
     def p_value(self, at: float = 0.5, side: str = "two-sided") -> float:
@@ -69,8 +69,7 @@ class Score:
 
         ``side`` is what is held against it: ``"two-sided"``, ``"greater"`` or ``"less"``.
         """
-        check_choice("side", side, ("two-sided", "greater", "less"))
-        return float(binomtest(self.right, self.of, check_float("at", at, 0.0, 1.0), side).pvalue)
+        return float(binomtest(self.right, self.of, at, side).pvalue)
 
 
 def symmetry_test(
@@ -95,13 +94,12 @@ def symmetry_test(
     largest
         At most so many samples are learnt from.
     device
-        Where the classifier is fitted, as in :func:`lib.device.default_device`.
+        As in :func:`lib.device.default_device`.
 
     Raises
     ------
     ValueError
-        Too few different samples, some that are not finite, moves that do not act on them or form no group, labels that
-        are numbers, of one class or of too many.
+        What would give a number without a meaning; the message says how to mend it.
 
     Examples
     --------

@@ -23,11 +23,6 @@ def turned_images(images, degrees):
     return sets.rotate_images(images, degrees), sets.darkest_side(images), sets.check_images("images", images)
 
 
-@call(normal(4, 2, 8, 8).tanh(), double="looks are compared in double precision")
-def looks(images):
-    return sets.appearance(images)
-
-
 @call(normal(12, 4), normal(10, 4), double=WIDE, samples=(0, 1))
 def scores_of_features(x, y):
     law_of_x = metrics.moments(x)

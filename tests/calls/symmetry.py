@@ -15,7 +15,6 @@ from lib.symmetry import (
     irreps,
     lie,
     own_groups,
-    symmetrization,
 )
 from lib.symmetry import representations as reps
 from lib.symmetry.group_convolution import GroupConvolution
@@ -148,7 +147,7 @@ def torus_weights(weights, angles):
 FOURIER = {group: fourier.GroupFourier(group) for group in (C6, D4, F21, Q8)}
 
 
-@call(normal(2, 6), normal(2, 8), normal(2, 21))
+@call(normal(2, 6), normal(2, 8), normal(2, 21), powers=2)
 def fourier_transform(*functions):
     out = []
     for f in functions:
@@ -173,12 +172,12 @@ TABLE = D4.cayley_table()
 
 @call(TABLE, normal(8, dtype=torch.complex128))
 def eigenspaces(table, c):
-    return [V @ V.mH for V in irreps.eigenspaces(table, c)]
+    return [V @ V.mH for V in irreps.eigenspaces(table.reshape(8, 8), c)]
 
 
 @call(TABLE, double="a table of integers says nothing about precision")
 def regular_decomposed(table):
-    return [rho.diagonal(dim1=-2, dim2=-1).sum(-1) for rho in irreps.decompose_regular(table, seeded(0))]
+    return [rho.diagonal(dim1=-2, dim2=-1).sum(-1) for rho in irreps.decompose_regular(table.reshape(8, 8), seeded(0))]
 
 
 IRREDUCIBLES = irreps.Irreducibles(D4)
@@ -212,13 +211,6 @@ def orbit_coordinates(x):
 @call(D4.elements(), law(8), normal(3, 4))
 def weighted_sum(elements, weights, x):
     return haar.HaarSum(PLANE * PLANE, elements, weights)(x)
-
-
-@call(normal(4, 2), D4.elements(), law(8))
-def symmetrised_function(x, elements, weights):
-    every = symmetrization.symmetrize_function(lambda v: v[..., 0].exp(), PLANE)
-    some = symmetrization.symmetrize_function(lambda v: v**3, PLANE, PLANE, elements, weights)
-    return every(x), some(x)
 
 
 @call(numbers(2, 2, 3))

@@ -104,10 +104,7 @@ MUTANTS = [
         "H9",
         "outputs moved forwards and not back",
         ("residual_after",),
-        page={
-            "W.apply(V.group.inverse(g), y)": "W.apply(g, y)",
-            "    assert torch.allclose(averaged(x), library(x), rtol=1e-5, atol=1e-5)\n": "",
-        },
+        page={"W.apply(V.group.inverse(g), y)": "W.apply(g, y)"},
         parameters={"seeds": 1},
         slow=True,
     ),

@@ -73,7 +73,7 @@ MUTANTS = [
         page={
             "quotient.phase(2), balls(4)": "flat, balls(4)",
             "spaces = {": (
-                "import dataclasses\nflat = dataclasses.replace(quotient.phase(2), distance=torch.cdist)\nspaces = {"
+                "import dataclasses\nflat = dataclasses.replace(quotient.phase(2), formula=torch.cdist)\nspaces = {"
             ),
         },
         slow=True,
