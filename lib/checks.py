@@ -143,24 +143,6 @@ def check_probabilities(name: str, value: Any, count: int, batched: bool = False
     return value
 
 
-def check_signs(name: str, value: Any, count: int) -> torch.Tensor:
-    """Return ``value`` if it is a vector of ``count`` labels 1 or −1, of any dtype that can hold both.
-
-    Raises
-    ------
-    TypeError, ValueError
-        No tensor, complex or Boolean; another shape; other numbers. Unsigned integers wrap: −1 becomes 255.
-    """
-    if check_tensor(name, value, (count,), real=True).ndim != 1:
-        raise ValueError(f"{name} must have shape ({count},), got {tuple(value.shape)}")
-    if value.dtype == torch.bool:
-        raise TypeError(f"{name} must be numbers 1 or -1, got {value.dtype}")
-    if not holds(right := value.double().abs() == 1):
-        others = sorted(set(value[~right].tolist()))[:5]
-        raise ValueError(f"{name} must all be 1 or -1, got {others} of {value.dtype}")
-    return value
-
-
 def check_tensor(
     name: str, value: Any, shape: tuple[int | None, ...] | None = None, inexact: bool = False, real: bool = False
 ) -> torch.Tensor:
