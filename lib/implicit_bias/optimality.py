@@ -24,7 +24,7 @@ import torch
 from scipy.optimize import nnls
 from torch import Tensor
 
-from lib.checks import unit_of
+from lib.checks import check_tensor, unit_of
 from lib.symmetry.fourier import GroupFourier, spectrum, weighted_norm
 from lib.symmetry.groups import FiniteGroup
 
@@ -168,7 +168,7 @@ def separation(norm: Norm, other: Norm, beta: Tensor) -> float:
 
 def _points(beta: Tensor, features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Return the points y_i x_i and β, both of size one: what is asked of them has no scale."""
-    if not len(features):
+    if not len(check_tensor("features", features, (None, len(beta)), inexact=True)):
         raise ValueError("features must hold at least one point")
     points = features * labels.to(features)[:, None]
     return points / unit_of(points), beta / unit_of(beta)
