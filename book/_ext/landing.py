@@ -213,7 +213,7 @@ class Counted(SphinxRole):
             return [nodes.Text(count_line(collect(sorted(book.glob("*.ipynb")), claims)))], []
         if self.text == "seeds":
             tables = read_seed_tables(results)
-            return [nodes.Text(f"{len(tables)} chapters, {sum(len(t.table) for t in tables)} runs")], []
+            return [nodes.Text(f"{len(tables)} chapters, {sum(map(len, tables.values()))} runs")], []
         logger.warning(f"cannot count {self.text!r}", location=self.get_location())
         return [nodes.Text(self.text)], []
 

@@ -25,7 +25,7 @@ import colab
 from external_names import resolve_external
 from figures_and_panels import prepare_notebook
 from ledger_page import claim_markdown, group_by_section, overview_markdown, seeds_markdown
-from lib.page.claims import load_claims, load_finished_chapters, load_sections
+from lib.page.claims import load_claims, load_register
 from lib.page.ledger import BoundDates, Row, bound_dates, collect, expectation_problems, problems, read_records
 from lib.page.seed_tables import read_other_seeds, read_seed_tables
 from run_pages import at_scale, stored_tables
@@ -63,10 +63,10 @@ class Ledger(SphinxDirective):
         claims = load_claims(register)
         rows = collect(notebooks, claims, results)
         dates = bound_dates(register)
-        messages = problems(rows, load_finished_chapters(register))
+        messages = problems(rows, load_register(register).finished_chapters)
         for message in messages + [message for path in notebooks for message in expectation_problems(path)]:
             logger.warning(message, location=(self.env.docname, self.lineno), type="symmetry", subtype="ledger")
-        sections = load_sections(register)
+        sections = load_register(register).sections
         result = self._parse(overview_markdown(rows, sections))
         for name, (title, text) in _RUN_ANEW.items():
             if tables := read_seed_tables(results, name):

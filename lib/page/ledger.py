@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from lib import ROOT
-from lib.page.claims import Claim, load_claims, load_finished_chapters
+from lib.page.claims import Claim, load_claims, load_register
 from lib.page.evidence import MIME_TYPE
 from lib.page.expectations import MIME_TYPE as EXPECTATION
 from lib.page.expectations import expectation_holds
@@ -156,7 +156,7 @@ def main() -> int:
     try:
         notebooks = sorted(BOOK.glob("*.ipynb"))
         rows = collect(notebooks, load_claims(), RESULTS)
-        broken = problems(rows, load_finished_chapters())
+        broken = problems(rows, load_register().finished_chapters)
         broken += [message for path in notebooks for message in expectation_problems(path)]
     except ValueError as error:
         print(error, file=sys.stderr)
