@@ -156,14 +156,14 @@ def test_every_relation(tmp_path: Path, relation: str, inside: int, edge_holds: 
     assert not judged("R", {"x": [inside, outside]}, {"x": outside}, claims=claims, **META).holds
     assert not judged("R", {"x": inside}, {"x": [outside, inside]}, claims=claims, **META).holds
     assert not judged("R", {"x": float("nan")}, {"x": outside}, claims=claims, **META).holds
-    record = judged("R", {"x": [inside, outside]}, {"x": [outside, inside]}, claims=claims, **META).record()
+    record = judged("R", {"x": [inside, outside]}, {"x": [outside, inside]}, claims=claims, **META).content()
     assert record["measured"]["x"]["worst"] == outside
     assert record["control"]["x"]["worst"] == inside
 
 
 @pytest.mark.parametrize("make", [list, np.array, lambda v: torch.tensor(v, requires_grad=True), tuple])
 def test_kinds_of_numbers(claims: dict, make: type) -> None:
-    record = judged("T1", GOOD | {"small": make([1e-9, 3.14159e-9])}, BROKEN, claims=claims, **META).record()
+    record = judged("T1", GOOD | {"small": make([1e-9, 3.14159e-9])}, BROKEN, claims=claims, **META).content()
     assert record["measured"]["small"] == {"worst": 3.14e-9, "median": 2.07e-9, "spread": 2.14e-9, "count": 2}
 
 
@@ -172,7 +172,7 @@ def test_record_and_text(claims: dict) -> None:
     first = judged("T1", GOOD, BROKEN, claims=claims, **meta)
     second = judged("T1", GOOD | {"small": 5e-10}, BROKEN | {"small": 7.0}, claims=claims, **META)
     assert first.text() == second.text() == "T1 settled: small, count hold; the broken controls fail"
-    record = json.loads(json.dumps(first.record(), allow_nan=False))
+    record = json.loads(json.dumps(first.content(), allow_nan=False))
     expected = {
         "id": "T1",
         "holds": True,
@@ -184,7 +184,7 @@ def test_record_and_text(claims: dict) -> None:
     assert expected.items() <= record.items()
     assert record["bound"] == {"small": 1e-6, "count": 15}
     assert record["function"] == "lib.page.evidence.evaluate"
-    bad = judged("T1", GOOD | {"small": float("nan")}, BROKEN, claims=claims, **META).record()
+    bad = judged("T1", GOOD | {"small": float("nan")}, BROKEN, claims=claims, **META).content()
     assert json.loads(json.dumps(bad, allow_nan=False))["holds"] is False
 
 
@@ -218,7 +218,7 @@ def test_a_reader_sees_a_red_panel_and_goes_on(claims: dict, monkeypatch: pytest
 
 def test_stored_numbers_are_compared_anew(claims: dict) -> None:
     """The flag of a record is not believed: a number that misses its bound, or a control that meets it, is found."""
-    good = judged("T1", GOOD, BROKEN, claims=claims, **META).record()
+    good = judged("T1", GOOD, BROKEN, claims=claims, **META).content()
     assert record_holds(claims["T1"], good)
     for side, check, value in (
         ("measured", "small", 1.01e-6),
@@ -236,11 +236,11 @@ def test_stored_numbers_are_compared_anew(claims: dict) -> None:
 
 def test_rounding_never_changes_a_verdict(tmp_path: Path) -> None:
     claims = one_check("<", 4, tmp_path)
-    record = judged("R", {"x": 3.9996}, {"x": 4.0004}, claims=claims, **META).record()
+    record = judged("R", {"x": 3.9996}, {"x": 4.0004}, claims=claims, **META).content()
     assert record_holds(claims["R"], record)
     assert record["measured"]["x"]["worst"] == 3.9996
     assert record["control"]["x"]["worst"] == 4
-    assert not judged("R", {"x": 4.0004}, {"x": 5}, claims=claims, **META).record()["holds"]
+    assert not judged("R", {"x": 4.0004}, {"x": 5}, claims=claims, **META).content()["holds"]
 
 
 @pytest.mark.parametrize(
@@ -281,7 +281,7 @@ def test_missing_register(tmp_path: Path) -> None:
 def test_pairs_and_what_is_measured(claims: dict, monkeypatch: pytest.MonkeyPatch) -> None:
     """The short form: a pair per check; seeds, dtype and device are read from what is given, not typed."""
     shown = []
-    monkeypatch.setattr("lib.page.evidence.show", shown.append)
+    monkeypatch.setattr("lib.page.evidence.display_data", shown.append)
     index = pd.MultiIndex.from_product([range(5), ["a", "b"]], names=["seed", "case"])
     residuals = pd.Series(1e-9, index=index)
     x = torch.ones(3, dtype=torch.float32)
@@ -297,7 +297,7 @@ def test_pairs_and_what_is_measured(claims: dict, monkeypatch: pytest.MonkeyPatc
     assert all(record["holds"] and record["tables"] == [] for record in records)
     assert "4 values, float32 on cpu" in shown[2]["text/html"]
     meta = {"of": (evaluate, torch.ones(1, device="meta"), np.ones(2, dtype=np.int64)), "claims": claims}
-    assert judged("T1", GOOD, BROKEN, **meta).record()["device"] == "cpu, meta"
+    assert judged("T1", GOOD, BROKEN, **meta).content()["device"] == "cpu, meta"
 
 
 def test_pairs_are_pairs(claims: dict) -> None:
@@ -311,7 +311,7 @@ def test_functions_of_the_page_are_named_as_such(claims: dict) -> None:
     def three_routes() -> None: ...
 
     three_routes.__module__, three_routes.__qualname__ = "__main__", "three_routes"
-    assert judged("T1", GOOD, BROKEN, of=three_routes, claims=claims).record()["function"] == "#three_routes"
+    assert judged("T1", GOOD, BROKEN, of=three_routes, claims=claims).content()["function"] == "#three_routes"
 
 
 def test_a_check_without_room_says_why_and_no_other_does() -> None:

@@ -19,8 +19,7 @@ import pytest
 import symmetry
 from external_names import external_page
 from figures_and_panels import function_link, prepare_notebook
-from ledger_data import as_data
-from ledger_page import claim_markdown, escape, overview_markdown, seeds_markdown
+from ledger_page import as_data, claim_markdown, escape, overview_markdown, seeds_markdown
 from lib.page import ledger
 from lib.page.claims import Check, load_claims, load_register
 from lib.page.evidence import MIME_TYPE, evaluate
@@ -70,7 +69,7 @@ def evidence_output(tmp_path: Path, measured: float = 1e-9) -> dict[str, Any]:
         of=evaluate,
         claims=load_claims(register(tmp_path)),
     )
-    record = evidence.record()
+    record = evidence.content()
     data = {"text/plain": evidence.text(), "text/html": panel_html(evidence.claim, record), MIME_TYPE: record}
     return {"output_type": "display_data", "metadata": {}, "data": data}
 

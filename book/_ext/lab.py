@@ -28,6 +28,7 @@ from author_year import names_of
 from lib import ROOT
 from lib.page.claims import Claim, load_claims
 from lib.page.editions import contents
+from lib.page.ledger import stored_outputs
 
 _ROLE = re.compile(r"\{(cite|cite:t|claim|doc|eq|numref|prf:ref|py:func|py:mod|ref|term)\}`([^`]+)`")
 _LINK = re.compile(r"(?<!!)\[([^\[\]]+)\]\((/?[\w/]+)\)")  # to a page by its name
@@ -209,8 +210,7 @@ def _cells(book: Path, name: str) -> Iterator[str]:
 def _captions(book: Path, name: str) -> Iterator[tuple[str, str, str]]:
     """Yield label, kind and caption of every figure and table of a notebook."""
     path = book / f"{name}.ipynb"
-    cells = json.loads(path.read_text(encoding="utf-8"))["cells"] if path.is_file() else []
-    for output in (output for cell in cells for output in cell.get("outputs", [])):
+    for output in stored_outputs(path) if path.is_file() else ():
         for texts in output.get("metadata", {}).values():
             if isinstance(texts, dict) and {"label", "caption"} <= texts.keys():
                 yield texts["label"], "Table" if texts.get("role") == "table" else "Figure", texts["caption"]

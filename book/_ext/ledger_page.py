@@ -1,16 +1,21 @@
-"""The ledger page as Markdown, made from the rows of ``lib.page.ledger`` and from nothing else."""
+"""The ledger as Markdown and, for machines, as JSON, made from the rows of ``lib.page.ledger`` and nothing else."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import yaml
+from sphinx.application import Sphinx
 
 from figures_and_panels import function_link
-from lib.page.claims import SIGNS, Claim
-from lib.page.ledger import BoundDates, Record, Row, count_line
+from lib.page.claims import SIGNS, Claim, load_claims
+from lib.page.ledger import BoundDates, Record, Row, collect, count_line
 from lib.page.records import facts
 from lib.page.seed_tables import held_expectations
 
@@ -128,3 +133,35 @@ def _provenance(record: Record, claim: Claim) -> str:
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
     return ["| " + " | ".join(map(str, cells)) + " |" for cells in (header, ["---"] * len(header), *rows)]
+
+
+def as_data(rows: Iterable[Row], citation: dict[str, Any], home: str) -> dict[str, Any]:
+    """Return the ledger: every claim with its checks, numbers and other seeds, its permanent link and its citation."""
+    return {
+        "title": citation["title"],
+        "version": citation["version"],
+        "claims": [_claim(row, citation, home) for row in rows],
+    }
+
+
+def _claim(row: Row, citation: dict[str, Any], home: str) -> dict[str, Any]:
+    link = f"{home}ledger.html#claim-{row.claim.id.lower()}"
+    who = " and ".join(author["name"] for author in citation["authors"])
+    return asdict(row.claim) | {
+        "state": row.state,
+        "records": [{"chapter": r.chapter, "commit": r.commit} | r.content for r in row.records],
+        "other_seeds": asdict(row.others) if row.others else None,
+        "link": link,
+        "citation": f"{who}, {citation['title']}, version {citation['version']}, claim {row.claim.id}: {link}",
+    }
+
+
+def write_json(app: Sphinx, error: Exception | None) -> None:
+    """Write ``ledger.json`` into the built book."""
+    book = Path(app.srcdir)
+    if error is None and app.builder.format == "html" and (book.parent / "CITATION.cff").is_file():
+        rows = collect(sorted(book.glob("*.ipynb")), load_claims(book / "claims.yml"), book.parent / "data" / "results")
+        citation = yaml.safe_load((book.parent / "CITATION.cff").read_text(encoding="utf-8"))
+        home = f"{app.config.html_baseurl.rstrip('/')}/" if app.config.html_baseurl else ""
+        text = json.dumps(as_data(rows, citation, home), ensure_ascii=False, indent=1)
+        Path(app.outdir, "ledger.json").write_text(text + "\n", encoding="utf-8")

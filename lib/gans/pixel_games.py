@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from lib.gans.game import descend, follow, kinds_of
+from lib.gans.game import follow, kinds_of, step_against
 from lib.gans.layers import Players, Weights, size, tied, untied
 from lib.gans.objectives import objective
 from lib.images.laws import TrainingSets
@@ -179,7 +179,7 @@ def play(game: Game, turns: Turns, sets: TrainingSets, seed: int = 0) -> Played:
                 with torch.no_grad():
                     seen = score(real)
                 loss = rule.generator_loss(seen, score(drawing(*noise, labels)))
-            descend(loss, adam[player])
+            step_against(loss, adam[player])
             diverged |= ~loss.isfinite()
         follow(average, weights, min(game.decay, (1 + step) / (10 + step)))
     finite = torch.stack([torch.isfinite(p.detach()).all(1) for p in (*average, *judging.network.parameters)])

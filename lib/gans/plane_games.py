@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from lib.checks import check_int
-from lib.gans.game import descend, follow, kinds_of
+from lib.gans.game import follow, kinds_of, step_against
 from lib.gans.layers import Players, side_by_side
 from lib.gans.mixtures import Mixture, squash, unsquash
 from lib.gans.objectives import objective
@@ -143,11 +143,11 @@ def _play(
             with torch.no_grad():
                 fake = g(noise)
             judged = rule.discriminator_loss(score, real, fake, batches.penalty_rng)
-            descend(judged, adam[1])
+            step_against(judged, adam[1])
         with torch.no_grad():
             seen = score(batches.real()) if rule.relative else None
         loss = rule.generator_loss(seen, score(g(batches.draw())))
-        descend(loss, adam[0])
+        step_against(loss, adam[0])
         diverged = diverged | ~(judged.isfinite() & loss.isfinite())
         follow(averages, weights[0], settings.average)
         if step in times:

@@ -29,15 +29,19 @@ _Label = Annotated[str, StringConstraints(pattern=r"^([^$]*\$[^$]*\$)*[^$]*$")]
 
 @dataclass(frozen=True)
 class Check:
-    """One comparison of a claim: a number, a relation and a bound."""
+    """One comparison of a claim: a number, a relation and a bound.
+
+    The label says what the number is; a formula in it stands between dollars. ``tight`` says why the number cannot keep
+    half of the bound free, where it does not.
+    """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
     name: str
     relation: Literal["<=", "<", ">=", ">", "=="]
     bound: FiniteFloat
-    label: _Label  #: what the number is; a formula in it stands between dollars
-    tight: str = ""  #: why the number cannot keep half of the bound free, where it does not
+    label: _Label
+    tight: str = ""
 
     def holds(self, value: float) -> bool:
         """Whether ``value`` satisfies the relation; NaN never does."""

@@ -52,6 +52,14 @@ class Outcome:
         """Whether every control value was computed and misses the bound."""
         return not (np.isnan(self.control).any() or any(self.check.holds(v) for v in self.control))
 
+    def report(self) -> str:
+        """Return the numbers in one line."""
+        met = f"{'meets' if self.measured_holds else 'MISSES'} {self.check.relation} {self.check.bound:g}"
+        broken = "fails, as it must" if self.control_fails else "PASSES, so the check shows nothing"
+        broken = "was not computed, so it shows nothing" if np.isnan(self.control).any() else broken
+        measured = f"  {self.check.name}: measured (worst of {self.measured.size}) {self.worst:.6g} {met}"
+        return f"{measured}; control (closest) {self.best_control:.6g} {broken}"
+
 
 @dataclass(frozen=True)
 class Evidence:
@@ -70,7 +78,7 @@ class Evidence:
         """Whether every measurement meets its bound and every control misses it."""
         return all(o.measured_holds and o.control_fails for o in self.outcomes.values())
 
-    def record(self) -> dict[str, Any]:
+    def content(self) -> dict[str, Any]:
         """Return the JSON record that a notebook stores; floats keep three significant digits."""
         outcomes = self.outcomes
         return {
@@ -98,7 +106,7 @@ class Evidence:
 
     def report(self) -> str:
         """Return the numbers of every check, one line each."""
-        return "\n".join(_report_line(o) for o in self.outcomes.values())
+        return "\n".join(outcome.report() for outcome in self.outcomes.values())
 
 
 def evaluate(
@@ -175,8 +183,8 @@ def settle(
     evidence = evaluate(claim_id, checks, of=of, seeds=seeds, tables=tables, claims=claims)
     if not evidence.holds and is_strict():
         raise ClaimFailed(f"{evidence.text()}\n{evidence.report()}")
-    record = evidence.record()
-    show({"text/plain": evidence.text(), "text/html": panel_html(evidence.claim, record), MIME_TYPE: record})
+    record = evidence.content()
+    display_data({"text/plain": evidence.text(), "text/html": panel_html(evidence.claim, record), MIME_TYPE: record})
 
 
 def is_strict() -> bool:
@@ -190,24 +198,13 @@ def is_strict() -> bool:
     return os.environ.get("SYMMETRY_STRICT") == "1" or get_ipython() is None
 
 
-def show(bundle: dict[str, Any]) -> None:
+def display_data(bundle: dict[str, Any]) -> None:
     """Display representations by MIME type; outside a notebook nothing happens."""
     from IPython import get_ipython
     from IPython.display import display
 
     if get_ipython() is not None:
         display(bundle, raw=True)
-
-
-def _report_line(outcome: Outcome) -> str:
-    check = outcome.check
-    met = "meets" if outcome.measured_holds else "MISSES"
-    broken = "fails, as it must" if outcome.control_fails else "PASSES, so the check shows nothing"
-    broken = "was not computed, so it shows nothing" if np.isnan(outcome.control).any() else broken
-    return (
-        f"  {check.name}: measured (worst of {outcome.measured.size}) {outcome.worst:.6g} {met} "
-        f"{check.relation} {check.bound:g}; control (closest) {outcome.best_control:.6g} {broken}"
-    )
 
 
 def _is_function(part: Any) -> bool:
