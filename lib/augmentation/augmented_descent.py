@@ -238,17 +238,10 @@ def train(
     What is stored of a run is its displacement A − A⁰ (and A⁰ ∈ E in reduced coordinates), so that small distances
     are not lost in rounding A itself, in float32 too.
 
-    Parameters
-    ----------
-    task, start
-        The data, and reduced coordinates of A⁰ as from ``Network.start``; they fix dtype and device.
-    strategy, epochs, rate
-        How gradients are formed, number of steps and step size.
-    seed, first_run
-        Seed of the augmentation, and number of the first run in ``start``; each run draws from a stream of its own.
-    runs_at_once, part
-        Runs trained together (by default as many as keep the working set near 64 MiB), and samples per run that go
-        through the network together; they do not change the result beyond rounding.
+    The start, reduced coordinates of A⁰ as from ``Network.start``, fixes dtype and device. Each run, numbered from
+    ``first_run`` on, draws from a stream of its own. The result does not depend, beyond rounding, on how many runs are
+    trained together (by default as many as keep the working set near 64 MiB), nor on the part of the samples per run
+    that goes through the network at once.
     """
     if not (runs := len(start[0])):
         raise ValueError("start must hold at least one run, got none")

@@ -24,15 +24,10 @@ Risk = Callable[[Tensor], Tensor]
 class SmallNetwork:
     """The network x ↦ A_k σ(A_{k−1} … σ(A_1 x)) without biases (Nordenfors, Ohlsson, Flinth 2023, equation (1)).
 
-    ``layers`` is the action on L, whose vectors are the flattened layers one after the other.
-
-    Parameters
-    ----------
-    spaces
-        Representations of one group on input, hidden spaces and output, V_0, …, V_k with k ≥ 1.
-    nonlinearity
-        σ, applied between the layers to arrays ``(..., dim V_i)``. It has to commute with the hidden representations
-        for the theorems to hold; that is not checked, so that a control can break it.
+    The spaces V_0, …, V_k with k ≥ 1 are representations of one group; ``layers`` is the action on L, whose vectors are
+    the flattened layers one after the other. The nonlinearity σ, applied between the layers to arrays
+    ``(..., dim V_i)``, has to commute with the hidden representations for the theorems to hold; that is not checked, so
+    that a control can break it.
     """
 
     def __init__(self, spaces: Sequence[Representation], nonlinearity: Callable[[Tensor], Tensor] = torch.tanh) -> None:

@@ -40,12 +40,10 @@ def descend(
     ----------
     weights
         Leaf tensors that require gradients, first axis: runs. They are changed in place.
-    log_loss
-        Returns log R of every run at the current weights, shape ``(runs,)``.
+    log_loss, observe
+        Return log R, shape ``(runs,)``, and what to keep, shape ``(runs, ...)``, at the current weights.
     marks
         Values of −log R, ascending, shape ``(marks,)``; −∞ stands for the start.
-    observe
-        Returns what to keep at the current weights, shape ``(runs, ...)``.
     drop
         The decrease aimed at, between 1e-4 and 2.
     stuck

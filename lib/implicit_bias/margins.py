@@ -86,12 +86,7 @@ def separability(features: Tensor, labels: Tensor) -> Separability:
     With z_i = y_i x_i/‖x_i‖, nonnegative least squares on min ‖Σ α_i z_i‖² + (1 − Σ α_i)² over α ≥ 0 ends at zero
     exactly when the points are not separable (Lawson, Hanson 1974, chapter 23); otherwise Σ α_i z_i separates. Where
     the angles are too small for this precision, between about 1e-8 and 1e-10, an ArithmeticError says so; below that
-    they count as zero.
-
-    Parameters
-    ----------
-    features, labels
-        Points x_i, shape ``(n, d)``, and labels y_i, each 1 or −1, shape ``(n,)``.
+    they count as zero. Points x_i have the shape ``(n, d)``, labels y_i, each 1 or −1, ``(n,)``.
     """
     z = _signed(features, labels)
     return _at(_decide(z, _lengths(z)), features)
@@ -103,11 +98,6 @@ def max_margin(features: Tensor, labels: Tensor) -> MaxMargin:
     The active set comes from nonnegative least squares (:func:`separability`), β and its multipliers from linear
     equations on it, so that the optimality conditions hold to rounding. Points that no β separates raise
     :class:`NotSeparable`, which carries the certificate.
-
-    Parameters
-    ----------
-    features, labels
-        As for :func:`separability`.
 
     Examples
     --------
@@ -130,14 +120,7 @@ def invariant_max_margin(features: Tensor, labels: Tensor, representation: Repre
     program with equality constraints for the generators. An interior point method finds the active set from the points
     as they are; as in :func:`max_margin` the last digits come from linear equations on it. A basis of the invariants
     serves only to decide whether there is a solution; where none separates the points, Σ α_i y_i x_i of the certificate
-    is orthogonal to every invariant β.
-
-    Parameters
-    ----------
-    features, labels
-        As for :func:`max_margin`.
-    representation
-        A real representation ρ on R^d with an invariant besides zero; it need not be unitary.
+    is orthogonal to every invariant β. The representation ρ on R^d is real; it need not be unitary.
     """
     import cvxpy
 
