@@ -17,11 +17,9 @@ import torch
 def check_int(name: str, value: Any, minimum: int = 1, maximum: int | None = None) -> int:
     """Return ``value`` as ``int`` if it is an integer in ``[minimum, maximum]``, of NumPy too, but no Boolean."""
     try:
-        number = operator.index(value)
+        number = operator.index(None if isinstance(value, bool) else value)
     except TypeError:  # no integer, or several
-        number = None
-    if number is None or isinstance(value, bool):
-        raise TypeError(f"{name} must be an integer, got {value!r} of type {type(value).__name__}")
+        raise TypeError(f"{name} must be an integer, got {value!r} of type {type(value).__name__}") from None
     if number < minimum or (maximum is not None and number > maximum):
         allowed = f"at least {minimum}" if maximum is None else f"between {minimum} and {maximum}"
         raise ValueError(f"{name} must be {allowed}, got {number}")
@@ -45,13 +43,11 @@ def generator_of(*numbers: int) -> torch.Generator:
 def check_float(name: str, value: Any, minimum: float = -math.inf, maximum: float = math.inf) -> float:
     """Return ``value`` as ``float`` if it is a finite real number in ``[minimum, maximum]``."""
     try:
-        number = None if isinstance(value, (bool, str, np.bool_, np.complexfloating)) else float(value)
+        number = float(None if isinstance(value, (bool, str, np.bool_, np.complexfloating)) else value)
     except OverflowError:  # a longer integer
         number = math.inf
     except (TypeError, ValueError, RuntimeError):  # no real number, or several
-        number = None
-    if number is None:
-        raise TypeError(f"{name} must be a real number, got {value!r} of type {type(value).__name__}")
+        raise TypeError(f"{name} must be a real number, got {value!r} of type {type(value).__name__}") from None
     if not math.isfinite(number) or not minimum <= number <= maximum:
         raise ValueError(f"{name} must be a finite number in [{minimum}, {maximum}], got {number}")
     return number
