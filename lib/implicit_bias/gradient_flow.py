@@ -84,9 +84,10 @@ def train(
 
     Raises
     ------
+    NotSeparable
+        No β separates the points; the exception carries the certificate.
     ArithmeticError
-        The loss does not reach the cap, because the start lies on a saddle or leads to one; or the integrator stalls,
-        which can happen for a cap of 1e6 and more. Points that no β separates raise ``NotSeparable``.
+        The start lies on a saddle or leads to one, or the integrator stalls, as it may for a cap of 1e6 and more.
     """
     how = how or Integration()
     found = separability(check_tensor("features", features, (None, network.inputs), inexact=True), labels)

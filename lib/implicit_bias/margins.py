@@ -31,7 +31,7 @@ class Separability(NamedTuple):
 
     vector: Tensor | None  #: a unit vector v with y_i⟨x_i, v⟩ > 0 for all i, if there is one
     multipliers: Tensor | None  #: otherwise α ≥ 0 with Σ α_i = 1 and Σ α_i y_i x_i = 0
-    residual: float  #: see above
+    residual: float  #: how well the proof holds, relative to the lengths of the points
 
     @property
     def separable(self) -> bool:
