@@ -15,21 +15,11 @@ import torch
 
 
 def check_int(name: str, value: Any, minimum: int = 1, maximum: int | None = None) -> int:
-    """Return ``value`` as ``int`` if it is an integer in ``[minimum, maximum]``.
-
-    Raises
-    ------
-    TypeError
-        ``value`` is not an integer (booleans and floats are refused, NumPy integers accepted).
-    ValueError
-        ``value`` is out of range.
-    """
+    """Return ``value`` as ``int`` if it is an integer in ``[minimum, maximum]``, of NumPy too, but no Boolean."""
     try:
-        number = operator.index(value)
+        number = operator.index(None if isinstance(value, bool) else value)
     except TypeError:  # no integer, or several
-        number = None
-    if number is None or isinstance(value, bool):
-        raise TypeError(f"{name} must be an integer, got {value!r} of type {type(value).__name__}")
+        raise TypeError(f"{name} must be an integer, got {value!r} of type {type(value).__name__}") from None
     if number < minimum or (maximum is not None and number > maximum):
         allowed = f"at least {minimum}" if maximum is None else f"between {minimum} and {maximum}"
         raise ValueError(f"{name} must be {allowed}, got {number}")
@@ -51,23 +41,13 @@ def generator_of(*numbers: int) -> torch.Generator:
 
 
 def check_float(name: str, value: Any, minimum: float = -math.inf, maximum: float = math.inf) -> float:
-    """Return ``value`` as ``float`` if it is a finite real number in ``[minimum, maximum]``.
-
-    Raises
-    ------
-    TypeError
-        ``value`` is not a real number.
-    ValueError
-        ``value`` is NaN, infinite or out of range.
-    """
+    """Return ``value`` as ``float`` if it is a finite real number in ``[minimum, maximum]``."""
     try:
-        number = None if isinstance(value, (bool, str, np.bool_, np.complexfloating)) else float(value)
+        number = float(None if isinstance(value, (bool, str, np.bool_, np.complexfloating)) else value)
     except OverflowError:  # a longer integer
         number = math.inf
     except (TypeError, ValueError, RuntimeError):  # no real number, or several
-        number = None
-    if number is None:
-        raise TypeError(f"{name} must be a real number, got {value!r} of type {type(value).__name__}")
+        raise TypeError(f"{name} must be a real number, got {value!r} of type {type(value).__name__}") from None
     if not math.isfinite(number) or not minimum <= number <= maximum:
         raise ValueError(f"{name} must be a finite number in [{minimum}, {maximum}], got {number}")
     return number
@@ -127,11 +107,6 @@ def check_probabilities(name: str, value: Any, count: int, batched: bool = False
 
     Rounding is 1e-9, in single precision 4e-6: a vector may be normalised in its own dtype. With ``batched`` it may
     hold several of them, shape ``(..., count)``.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :func:`check_tensor` for real floating-point numbers; a negative entry or another sum.
     """
     if check_tensor(name, value, (count,), inexact=True, real=True).ndim != 1 and not batched:
         raise ValueError(f"{name} must have shape ({count},), got {tuple(value.shape)}")
@@ -143,59 +118,20 @@ def check_probabilities(name: str, value: Any, count: int, batched: bool = False
     return value
 
 
-def check_signs(name: str, value: Any, count: int) -> torch.Tensor:
-    """Return ``value`` if it is a vector of ``count`` labels 1 or −1, of any dtype that can hold both.
-
-    Raises
-    ------
-    TypeError, ValueError
-        No tensor, complex or Boolean; another shape; other numbers. Unsigned integers wrap: −1 becomes 255.
-    """
-    if check_tensor(name, value, (count,), real=True).ndim != 1:
-        raise ValueError(f"{name} must have shape ({count},), got {tuple(value.shape)}")
-    if value.dtype == torch.bool:
-        raise TypeError(f"{name} must be numbers 1 or -1, got {value.dtype}")
-    if not holds(right := value.double().abs() == 1):
-        others = sorted(set(value[~right].tolist()))[:5]
-        raise ValueError(f"{name} must all be 1 or -1, got {others} of {value.dtype}")
-    return value
-
-
 def check_tensor(
     name: str, value: Any, shape: tuple[int | None, ...] | None = None, inexact: bool = False, real: bool = False
 ) -> torch.Tensor:
-    """Return ``value`` if it is a finite tensor whose *last* axes have the sizes in ``shape``.
+    """Return ``value`` if it is a finite tensor whose *last* axes have the sizes in ``shape``, ``None`` for any size.
 
-    Parameters
-    ----------
-    name
-        The argument's name, for the message.
-    value
-        The object to check.
-    shape
-        Sizes of the trailing axes; ``None`` in a place allows any size there. Leading batch axes are free.
-    inexact
-        Whether anything but single and double precision is refused: integers, booleans, and half precision, in which
-        neither linear algebra nor sums keep enough digits.
-    real
-        Whether complex numbers are refused.
-
-    Raises
-    ------
-    TypeError
-        ``value`` is not a ``torch.Tensor``, of integers or half precision although ``inexact`` is set, or complex
-        although ``real`` is.
-    ValueError
-        The trailing axes have other sizes, or an entry is NaN or infinite.
+    With ``inexact`` anything but single and double precision is refused: integers, booleans, and half precision, in
+    which neither linear algebra nor sums keep enough digits; with ``real`` complex numbers are.
     """
     if not isinstance(value, torch.Tensor):
         raise TypeError(f"{name} must be a torch.Tensor, got {type(value).__name__}")
-    if shape is not None:
-        tail = tuple(value.shape[-len(shape) :]) if shape else ()
-        fits = len(tail) == len(shape) and all(s is None or s == t for s, t in zip(shape, tail, strict=True))
-        if not fits:
-            wanted = ", ".join("any" if s is None else str(s) for s in shape)
-            raise ValueError(f"{name} must have shape (..., {wanted}), got {tuple(value.shape)}")
+    tail = value.shape[value.ndim - len(shape or ()) :]
+    if shape is not None and (len(shape) > value.ndim or any(s not in (None, t) for s, t in zip(shape, tail))):
+        wanted = ", ".join("any" if s is None else str(s) for s in shape)
+        raise ValueError(f"{name} must have shape (..., {wanted}), got {tuple(value.shape)}")
     if real and value.is_complex():
         raise TypeError(f"{name} must be real, got {value.dtype}")
     if not (number := value.is_floating_point() or value.is_complex()) and inexact:

@@ -13,11 +13,6 @@ VARIABLE = "SYMMETRY_DEVICE"
 def default_device(device: str = "") -> torch.device:
     """Return the device of that name; without one that of ``SYMMETRY_DEVICE``, else CUDA if available, else the CPU.
 
-    Raises
-    ------
-    ValueError
-        The name, or the variable, names no device of this machine.
-
     Examples
     --------
     >>> str(default_device("cpu"))
@@ -32,13 +27,7 @@ def default_device(device: str = "") -> torch.device:
 
 
 def usable_device(name: str, device: torch.device | str) -> torch.device:
-    """Return a device after a tensor has been made on it and read back; ``name`` is the argument in the message.
-
-    Raises
-    ------
-    ValueError
-        There is no such device, or this machine or this build of PyTorch cannot use it.
-    """
+    """Return a device after a tensor has been made on it and read back; ``name`` is the argument in the message."""
     try:
         place = torch.device(device)
         torch.empty(1, device=place).cpu()
@@ -49,13 +38,7 @@ def usable_device(name: str, device: torch.device | str) -> torch.device:
 
 
 def describe_device(device: torch.device | str) -> str:
-    """Return a short description of a device, as ``"cuda:0 (NVIDIA H200)"`` or ``"cpu (x86_64)"``.
-
-    Raises
-    ------
-    ValueError
-        As :func:`usable_device`.
-    """
+    """Return a short description of a device, as ``"cuda:0 (NVIDIA H200)"`` or ``"cpu (x86_64)"``."""
     place = usable_device("device", device)
     name = torch.cuda.get_device_name(place) if place.type == "cuda" else platform.machine()
     return f"{place} ({name})"

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lib.mean_field.descent import TeacherData
 from lib.symmetry.representations import Representation
 from lib.transport.divergences import invariant_program, transport
 from lib.transport.quotient import Isometries
@@ -49,3 +50,16 @@ def w1_invariant_program(x: Tensor, y: Tensor, action: Isometries) -> float:
     points = torch.cat([x, y])
     gain = torch.cat([x.new_full((len(x),), 1 / len(x)), y.new_full((len(y),), -1 / len(y))])
     return invariant_program(action.plain_distance(points, action.images(points)), gain)
+
+
+class FixedData(TeacherData):
+    """The same points ``(B, dim X)`` and outputs ``(networks, B, dim Y)`` at every step: full-batch training."""
+
+    def __init__(self, x: Tensor, y: Tensor) -> None:
+        self.x, self.y, self.batch = x, y, len(x)
+
+    def draw(self, generator: torch.Generator, steps: int, like: Tensor) -> Tensor:
+        return self.x.to(like).expand(steps, -1, -1)
+
+    def targets(self, x: Tensor) -> Tensor:
+        return self.y.to(x).expand(*x.shape[:-2], -1, -1, -1)

@@ -254,7 +254,7 @@ def test_bad_arguments_are_refused():
         Task(task.network, task.inputs.long(), task.targets, 4)
     with pytest.raises(ValueError, match=r"targets must lie in \[0, 1\]"):
         Task(task.network, task.inputs, 2 + task.targets, 4)
-    with pytest.raises(ValueError, match="inputs must not be empty"):
+    with pytest.raises(ValueError, match="batch must divide"):
         Task(task.network, task.inputs[:0], task.targets[:0], 1)
     with pytest.raises(ValueError, match="cannot be listed"):
         next(views(task, augmented(Law("Haar", Cyclic(4), ())), [], 5))

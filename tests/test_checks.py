@@ -15,7 +15,6 @@ from lib.checks import (
     check_instance,
     check_int,
     check_probabilities,
-    check_signs,
     check_tensor,
     holds,
     seeded,
@@ -132,13 +131,6 @@ def test_probabilities(dtype: torch.dtype) -> None:
             check_probabilities("p", wrong, 1000, batched=True)
     with pytest.raises(ValueError, match=r"p must hold nonnegative probabilities .* a sum of 0"):
         check_probabilities("p", p[0, :0], 0)
-
-
-def test_signs() -> None:
-    for dtype in (torch.float32, torch.int8, torch.int64):
-        assert check_signs("y", torch.tensor([1, -1, 1], dtype=dtype), 3).dtype == dtype
-    with pytest.raises(ValueError, match=r"y must all be 1 or -1, got \[255\] of torch\.uint8"):
-        check_signs("y", torch.tensor([1, 255], dtype=torch.uint8), 2)
 
 
 def test_conditions() -> None:

@@ -54,7 +54,7 @@ def test_what_rests_on_what(tmp_path: Path) -> None:
         "thm-far": [],
     }
     assert [node.name for node in used_by(nodes)["thm-small"]] == ["T1", "T2"]
-    assert nodes["T1"].address == "ideas.html#evidence-t1"
+    assert (nodes["T1"].chapter, nodes["T1"].anchor) == ("ideas", "evidence-t1")
     assert nodes["thm-far"].text == "theorem"
     picture = chapter_map("ideas", nodes)
     assert picture.count("<path") == sum(len(nodes[name].rests_on) for name in ("thm-small", "T1", "T2"))

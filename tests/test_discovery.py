@@ -15,7 +15,7 @@ from lib.mean_field.discovery import (
     ERF,
     LOGISTIC,
     Growth,
-    Unit,
+    Nonlinearity,
     ended,
     grow,
     network,
@@ -47,7 +47,7 @@ def clock(seed: int = 0) -> torch.Generator:
 
 
 @pytest.mark.parametrize("unit", [LOGISTIC, ERF])
-def test_slopes_are_derivatives(unit: Unit) -> None:
+def test_slopes_are_derivatives(unit: Nonlinearity) -> None:
     u = torch.linspace(-4, 4, 41, dtype=torch.float64)
     exact = torch.func.vmap(torch.func.grad(unit.value))(u)
     assert torch.allclose(unit.slope(u, unit.value(u)), exact, atol=1e-14)
@@ -55,7 +55,7 @@ def test_slopes_are_derivatives(unit: Unit) -> None:
 
 
 @pytest.mark.parametrize("unit", [LOGISTIC, ERF])
-def test_pull_is_minus_n_times_the_gradient(unit: Unit) -> None:
+def test_pull_is_minus_n_times_the_gradient(unit: Nonlinearity) -> None:
     z, x, y, w = gauss(2, 5, 9), gauss(7, 3, seed=1), gauss(2, 7, 3, seed=2), gauss(7, seed=3).softmax(0)
 
     def risk(z: Tensor) -> Tensor:

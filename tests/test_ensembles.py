@@ -1,7 +1,6 @@
 """Ensembles of convolutional networks: against plain loops and definitions, the action, training, metrics."""
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -228,23 +227,8 @@ def test_data_have_to_match() -> None:
     for wrong in (table[:, :5], table / 0):
         with pytest.raises(ValueError, match="table must"):
             train_ensemble(network, wrong, y, 1)
-    with pytest.raises(ValueError, match="table must not be empty"):
-        train_ensemble(network, table[:0], y, 1)
     members = draw_members(network, 3, dtype=torch.float64)
     with pytest.raises(ValueError, match="x must have shape"):
         network.outputs(members, images(1, 3, 12, 12))
     with pytest.raises(ValueError, match="members and x must not be empty"):
         network.outputs(members, images(1, 0, 8, 8))
-
-
-@pytest.mark.parametrize(
-    ("call", "error", "message"),
-    [
-        (lambda f: metrics.squared_residual(f / 0), ValueError, "logits must be finite"),
-        (lambda f: metrics.agreement(f[:0]), ValueError, "logits must not be empty"),
-        (lambda f: metrics.divergence(f.long()), TypeError, "logits must be of a floating-point"),
-    ],
-)
-def test_metrics_refuse_other_kinds(call: Callable, error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
-        call(logits(8))

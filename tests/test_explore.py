@@ -36,7 +36,7 @@ def test_controls_by_what_can_be_chosen() -> None:
     def look(how_many: int = 1, name: str = "b", sure: bool = False) -> None:
         seen.append((how_many, name, sure))
 
-    choices = {"how_many": (1, [1, 2, 4]), "name": ("b", ["a", "b"]), "sure": (False, [False, True])}
+    choices = {"how_many": [1, 2, 4], "name": ["a", "b"], "sure": [False, True]}
     number, name, box, _ = module._controls(look, choices).children
     assert [type(control) for control in (number, name, box)] == [SelectionSlider, Dropdown, Checkbox]
     assert (number.value, name.value, box.value) == (1, "b", False)

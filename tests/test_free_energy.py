@@ -189,7 +189,7 @@ def test_flow_without_noise_is_transport() -> None:
     start = torch.softmax(-((F.grid - 1.5) ** 2) / (2 * 0.04), 0)
     path = flow(F, start, first=1e-3, growth=1.0, steps=500)
     assert float(path.laws[-1] @ F.grid) == pytest.approx(1.5 * math.exp(-0.5), abs=5e-3)
-    with pytest.raises(ValueError, match="temperature must be positive"):
+    with pytest.raises(ArithmeticError, match="temperature too small"):
         F.minimiser()
 
 
@@ -221,13 +221,8 @@ def test_functionals_refuse_what_does_not_fit(change: dict, match: str) -> None:
         FreeEnergy(**({name: getattr(F, name) for name in names} | change))
 
 
-def test_laws_are_checked_and_solvers_say_that_they_fail() -> None:
+def test_solvers_say_that_they_fail() -> None:
     F, p = random_functional(0), random_law(0)
-    for bad in (2 * p, p.flip(0) - p, p[1:]):
-        with pytest.raises(ValueError, match="p must"):
-            F.energy(bad)
-    with pytest.raises(ValueError, match="start"):
-        flow(F, 2 * p)
     with pytest.raises(ArithmeticError, match="did not converge"):
         step(F, p, 1.0, iterations=1)
     with pytest.raises(ArithmeticError, match="no Gibbs fixed point"):

@@ -181,10 +181,10 @@ def test_penalties_of_affine_functions() -> None:
     x, y = normal(2, 4, 5, 3), normal(2, 4, 5, 3, seed=1)
     rng = torch.Generator().manual_seed(0)
     for kind, value in (("two_sided", (square**0.5 - 1) ** 2), ("one_sided", square - 1), ("real", square / 2)):
-        assert torch.allclose(gradient_penalty(affine(slope), x, y, kind, rng), torch.full((2, 4), value).double())
-    assert torch.all(gradient_penalty(affine(slope / 2), x, y, "one_sided", rng) == 0)
+        assert torch.allclose(gradient_penalty(affine(slope), x, y, kind, rng)[1], torch.full((2, 4), value).double())
+    assert torch.all(gradient_penalty(affine(slope / 2), x, y, "one_sided", rng)[1] == 0)
     assert torch.allclose(
-        gradient_penalty(affine(slope / square**0.5), x, y, "two_sided", rng), torch.zeros(2, 4).double()
+        gradient_penalty(affine(slope / square**0.5), x, y, "two_sided", rng)[1], torch.zeros(2, 4).double()
     )
 
 
@@ -195,10 +195,10 @@ def test_penalties_look_where_they_should() -> None:
         return 5 * torch.tanh(points.sum(-1))
 
     rng = torch.Generator().manual_seed(0)
-    assert float(gradient_penalty(bend, x, y, "real").detach().max()) < 1e-6
-    assert float(gradient_penalty(bend, x, y, "one_sided", rng).detach().min()) > 0.1
+    assert float(gradient_penalty(bend, x, y, "real")[1].detach().max()) < 1e-6
+    assert float(gradient_penalty(bend, x, y, "one_sided", rng)[1].detach().min()) > 0.1
     one, two = (torch.Generator().manual_seed(3) for _ in range(2))
-    again = [gradient_penalty(bend, x, y, "one_sided", g) for g in (one, two)]
+    again = [gradient_penalty(bend, x, y, "one_sided", g)[1] for g in (one, two)]
     assert torch.equal(*again)
 
 
@@ -208,19 +208,19 @@ def test_penalties_of_images_agree_with_those_of_flat_vectors() -> None:
     def flat(points: Tensor) -> Tensor:
         return torch.tanh(points @ weight)
 
-    image = gradient_penalty(lambda z: flat(z.flatten(-3)), x, x, "real")
+    image = gradient_penalty(lambda z: flat(z.flatten(-3)), x, x, "real")[1]
     assert image.shape == ()
-    assert torch.allclose(image, gradient_penalty(flat, x.flatten(1), x.flatten(1), "real"))
+    assert torch.allclose(image, gradient_penalty(flat, x.flatten(1), x.flatten(1), "real")[1])
 
 
 def test_penalties_reach_the_parameters_and_not_the_points() -> None:
     slope = torch.tensor([2.0, 1.0], dtype=torch.float64, requires_grad=True)
     x = normal(4, 2).requires_grad_(True)
-    penalty = gradient_penalty(affine(slope), x, normal(4, 2, seed=1), "one_sided")
+    penalty = gradient_penalty(affine(slope), x, normal(4, 2, seed=1), "one_sided")[1]
     assert torch.allclose(torch.autograd.grad(penalty, slope, retain_graph=True)[0], 2 * slope)
     assert torch.autograd.grad(penalty, x, allow_unused=True)[0] is None
     flat = torch.zeros(2, dtype=torch.float64, requires_grad=True)  # no slope at all: the norm has a kink there
-    loss = gradient_penalty(affine(flat), normal(4, 2), normal(4, 2), "two_sided")
+    loss = gradient_penalty(affine(flat), normal(4, 2), normal(4, 2), "two_sided")[1]
     assert bool(torch.isfinite(torch.autograd.grad(loss, flat)[0]).all())
 
 
@@ -310,6 +310,6 @@ def test_bad_input_is_named() -> None:
     with pytest.raises(ValueError, match="name must be one of"):
         objective("hinge")
     with pytest.raises(ValueError, match="kind must be one of"):
-        gradient_penalty(affine(normal(2)), x, x, "three_sided")
+        gradient_penalty(affine(normal(2)), x, x, "three_sided")[1]
     with pytest.raises(ValueError, match="real must be finite"):
-        gradient_penalty(affine(normal(2)), x / 0, x, "real")
+        gradient_penalty(affine(normal(2)), x / 0, x, "real")[1]

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from lib.checks import generator_of
-from lib.gans.game import descend, follow
+from lib.gans.game import follow, step_against
 from lib.gans.image_players import JUDGES, KINDS, Discriminator, Generator, players
 from lib.gans.objectives import objective
 from lib.gans.planar_convolution import GROUPS, act_on_images, move_images
@@ -81,7 +81,7 @@ def test_the_game_on_the_page_steps_as_all_games_do(name: str, pairing: str, gro
                 if judging
                 else (rule.generator_loss(said, D(fake, y)))
             )
-            descend(loss, adam[judging])
+            step_against(loss, adam[judging])
         follow(*(p.state_dict().values() for p in (mean, G)), min(0.9, (2 + step) / (11 + step)))
     assert same(G, g)
     assert same(D, d)

@@ -211,20 +211,14 @@ def test_what_lsoda_cannot_begin_an_implicit_method_goes_on_with(monkeypatch: py
 def test_what_does_not_fit_is_refused(as_user: None) -> None:
     (x, y), network = data(4, 6), diagonal(6, 3)
     w = start(network)
-    with pytest.raises(ValueError, match="labels must all be 1 or -1"):
+    with pytest.raises(ValueError, match="labels must be 4 numbers 1 or -1"):
         train(network, x, (y + 1) / 2, w)
     with pytest.raises(ValueError, match="features must have shape"):
         train(network, x[:, :5], y, w)
-    with pytest.raises(ValueError, match="labels must have shape"):
+    with pytest.raises(ValueError, match="labels must be"):
         train(network, x, y[:3], w)
-    with pytest.raises(ValueError, match="start must not require gradients"):
-        train(network, x, y, w.clone().requires_grad_())
     with pytest.raises(ValueError, match="start must have shape"):
         train(network, x, y, w[:-1])
-    with pytest.raises(ValueError, match="start must be a nonzero vector"):
-        train(network, x, y, 0 * w)
-    with pytest.raises(ValueError, match="start must be a nonzero vector"):
-        train(network, x, y, w[None])
     with pytest.raises(ValueError, match="features must be finite"):
         train(network, x * math.nan, y, w)
     on_saddle = torch.cat([torch.ones(6), torch.zeros(12)]).double()

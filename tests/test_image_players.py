@@ -152,7 +152,7 @@ def test_scores_do_not_depend_on_the_other_images() -> None:
 def test_gradient_penalty_reaches_every_convolution() -> None:
     _, discriminator = players("p4")
     images = torch.rand(5, 1, 8, 8, generator=rng())
-    penalty = gradient_penalty(lambda x: discriminator(x, LABELS), images, -images, "real")
+    penalty = gradient_penalty(lambda x: discriminator(x, LABELS), images, -images, "real")[1]
     penalty.sum().backward()
     convolutions = [p for name, p in discriminator.named_parameters() if "weight.original" in name]
     assert len(convolutions) == 5

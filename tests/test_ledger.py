@@ -19,10 +19,9 @@ import pytest
 import symmetry
 from external_names import external_page
 from figures_and_panels import function_link, prepare_notebook
-from ledger_data import as_data
-from ledger_page import claim_markdown, escape, overview_markdown, seeds_markdown
+from ledger_page import as_data, claim_markdown, escape, overview_markdown, seeds_markdown
 from lib.page import ledger
-from lib.page.claims import Check, load_claims, load_finished_chapters
+from lib.page.claims import Check, load_claims, load_register
 from lib.page.evidence import MIME_TYPE, evaluate
 from lib.page.expectations import MIME_TYPE as EXPECTATION
 from lib.page.expectations import expectation_html
@@ -65,13 +64,12 @@ numfig, exclude_patterns, include_patterns = True, ["_build"], ["*.md", "*.ipynb
 def evidence_output(tmp_path: Path, measured: float = 1e-9) -> dict[str, Any]:
     evidence = evaluate(
         "T1",
-        {"small": [measured, 1e-10]},
-        {"small": 0.5},
+        {"small": ([measured, 1e-10], 0.5)},
         seeds=2,
         of=evaluate,
         claims=load_claims(register(tmp_path)),
     )
-    record = evidence.record()
+    record = evidence.content()
     data = {"text/plain": evidence.text(), "text/html": panel_html(evidence.claim, record), MIME_TYPE: record}
     return {"output_type": "display_data", "metadata": {}, "data": data}
 
@@ -415,7 +413,7 @@ def test_the_build_refuses(
 
 def test_the_book_keeps_its_promises() -> None:
     found = collect(sorted((ROOT / "book").glob("*.ipynb")), load_claims())
-    assert problems(found, load_finished_chapters()) == []
+    assert problems(found, load_register().finished_chapters) == []
     assert [text for path in (ROOT / "book").glob("*.ipynb") for text in expectation_problems(path)] == []
 
 

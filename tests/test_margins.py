@@ -238,11 +238,11 @@ def test_angles_are_exact_at_every_size(true: float) -> None:
 @pytest.mark.parametrize("solve", [separability, max_margin, lambda x, y: invariant_max_margin(x, y, shear(1.0))])
 def test_refusals(solve: object) -> None:
     x, y = torch.eye(2, dtype=torch.float64), torch.tensor([1.0, -1.0])
-    with pytest.raises(ValueError, match=r"labels must all be 1 or -1, got \[0.0\]"):
+    with pytest.raises(ValueError, match=r"labels must be 2 numbers 1 or -1, got \[0.0, 1.0\]"):
         solve(x, torch.tensor([1.0, 0.0]))
     with pytest.raises(ValueError, match="labels"):
         solve(x, torch.ones(3))
-    with pytest.raises(ValueError, match=r"labels must all be 1 or -1, got \[255\] of torch.uint8"):
+    with pytest.raises(ValueError, match=r"labels must be 2 numbers 1 or -1, got \[1, 255\]"):
         solve(x, torch.tensor([1, 255], dtype=torch.uint8))
     with pytest.raises(ValueError, match="labels"):
         solve(x, torch.ones(1, 2))
@@ -252,19 +252,10 @@ def test_refusals(solve: object) -> None:
         solve(x[None], y)
     with pytest.raises(TypeError, match="features must be real"):
         solve(x * 1j, y)
-    with pytest.raises(ValueError, match="not all be zero"):
-        solve(0 * x, y)
     with pytest.raises(TypeError, match="features"):
         solve([[1.0, 2.0]], y)
     with pytest.raises(TypeError, match="features"):
         solve(x.long(), y)
-    with pytest.raises(TypeError, match="labels must be real"):
-        solve(x, y * (1 + 0j))
-    with pytest.raises(TypeError, match="labels must be numbers 1 or -1"):
-        solve(x, y > 0)
-    for size in (1e200, 1e-200):
-        with pytest.raises(ValueError, match="largest entry between"):
-            solve(size * x, y)
 
 
 @pytest.mark.usefixtures("as_user")
@@ -279,26 +270,15 @@ def test_refused_representations() -> None:
     )
     with pytest.raises((ValueError, TypeError)):
         invariant_max_margin(x, y, V)
-    with pytest.raises(ValueError, match="must have an invariant classifier but zero"):
+    with pytest.raises(NotSeparable):
         invariant_max_margin(x, y, planar(Cyclic(4)))
-    with pytest.raises(TypeError):
-        angle(1.0, x)
 
 
-@pytest.mark.usefixtures("as_user")
-@pytest.mark.parametrize("compute", [angle, one_minus_cosine])
-def test_refused_angles(compute: object) -> None:
-    x = torch.eye(2, dtype=torch.float64)
-    with pytest.raises(ValueError, match="b must hold vectors of positive length"):
-        compute(x, 0 * x)
-    with pytest.raises(ValueError, match="a must hold vectors of positive length"):
-        compute(x[:, :0], x[:, :0])
-    with pytest.raises(ValueError, match=r"b must hold vectors of positive length, short enough for torch\.float32"):
-        compute(x.float(), 1e20 * x.float())
-    with pytest.raises(ValueError, match="one length, got 2 and 3"):
-        compute(x, torch.ones(3))
-    with pytest.raises(TypeError, match="a must be"):
-        compute(x.long(), x)
+def test_angles_of_long_vectors_and_of_none() -> None:
+    x = torch.eye(2)
+    assert torch.allclose(angle(1e20 * x, x.flip(0)), torch.full((2,), np.pi / 2))
+    assert torch.allclose(angle(x, 0 * x), torch.full((2,), np.pi / 2))
+    assert not separability(0 * x, torch.tensor([1.0, -1.0])).separable
 
 
 @pytest.mark.parametrize("factor", [1e-11, 1e11, 1e50])

@@ -14,7 +14,6 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from lib.mean_field.descent import Descent, FixedData, train
 from lib.mean_field.finite_volumes import flow
 from lib.mean_field.particles import intrinsic_derivative, project, symmetrise
 from lib.mean_field.units import Layer
@@ -278,13 +277,14 @@ def test_the_flow_of_the_risk_alone_has_many_ends(page: SimpleNamespace, energy:
 
 
 def test_walks_are_noisy_descent(page: SimpleNamespace, energy: object) -> None:
-    """Without noise, the library's training on fixed data; alone, a particle knows nothing of the others."""
+    """Without noise, descent with the library's derivative; alone, a particle knows nothing of the others."""
     line = Layer(sign(Symmetric(2)), sign(Symmetric(2)), "tanh")
     z = randn(1, 3, 20)
-    rate = 0.1 * 20
-    descent = Descent(rate, 50 * 0.1 / rate, energy.penalty, 0.0)
-    data = FixedData(line, energy.x[:, None], energy.y[None, :, None], energy.weights)
-    end = train(line, "vanilla", z[:, None, :, None], data, descent, [0, 1, 2]).end[:, 0, :, 0]
+    end = z[..., None]
+    for _ in range(50):
+        pull = intrinsic_derivative(line, "vanilla", end, energy.x[:, None], energy.y[:, None], energy.weights)
+        end = end - 0.1 * (pull + energy.penalty * end)
+    end = end[..., 0]
     torch.testing.assert_close(page.walk(energy, z, 0, 0.1, 50, heat=0.0), end, atol=1e-12, rtol=0)
     alone = page.walk(energy, z, 0, 0.1, 50, heat=0.0, together=False)
     torch.testing.assert_close(alone[:, :5], page.walk(energy, z[:, :5], 0, 0.1, 50, heat=0.0, together=False))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mending import mended, notice
+from html_pages import mended, notice
 
 LINES = """<dt><span>(</span>
 <dl>

@@ -198,31 +198,8 @@ def test_what_does_not_fit_is_refused(as_user: None) -> None:
     norm, beta = Norm(coordinates(8), 1.0), max_margin(x, y).vector
     with pytest.raises(ValueError, match="beta must separate the points"):
         form_a(norm, -beta, x, y)
-    with pytest.raises(ValueError, match="beta must be a nonzero vector"):
-        form_a(norm, 0 * beta, x, y)
-    with pytest.raises(ValueError, match="beta must have shape"):
-        form_p(norm, beta[:5], x, y, torch.ones(4))
-    with pytest.raises(ValueError, match="features must have shape"):
-        form_a(norm, beta, x[:, :5], y)
-    with pytest.raises(ValueError, match="labels must have shape"):
-        form_a(norm, beta, x, y[:2])
-    with pytest.raises(ValueError, match="multipliers must have shape"):
-        form_p(norm, beta, x, y, torch.ones(3))
-    for wrong in (torch.tensor([1.0, -1.0, 0.0, 0.0]), torch.zeros(4)):
-        with pytest.raises(ValueError, match="multipliers must be nonnegative"):
-            form_p(norm, beta, x, y, wrong)
-        with pytest.raises(ValueError, match="multipliers must be nonnegative"):
-            duality_gap(norm, beta, x, y, wrong)
     assert form_p(norm, beta, x, y, torch.ones(4, dtype=torch.int64)) == form_p(norm, beta, x, y, torch.ones(4))
     for kind in (torch.float64, torch.int8):  # labels of another dtype than the points
         assert form_p(norm, beta.float(), x.float(), y.to(kind), torch.ones(4)) < 1
-    with pytest.raises(ValueError, match="labels must all be 1 or -1"):
-        form_a(norm, beta, x, 3 * y)
-    with pytest.raises(ValueError, match="with n ≥ 1"):
+    with pytest.raises(ValueError, match="at least one point"):
         form_a(norm, beta, x[:0], y[:0])
-    with pytest.raises(TypeError, match="labels must be numbers 1 or -1"):
-        form_a(norm, beta, x, y > 0)
-    with pytest.raises(ValueError, match=r"labels must have shape \(4,\)"):
-        form_a(norm, beta, x, y[None].expand(4, 4))
-    with pytest.raises(ValueError, match="v must have shape"):
-        norm(torch.ones(5).double())

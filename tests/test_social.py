@@ -7,7 +7,7 @@ import re
 
 from docutils.core import publish_doctree
 
-from social import description, tags
+from html_pages import description, tags
 
 LONG = "The number is computed by the code on the page, with the bound it had to meet and a broken control. " * 3
 

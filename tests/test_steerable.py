@@ -5,7 +5,7 @@ import torch
 
 from lib.implicit_bias.gradient_flow import Integration, train
 from lib.implicit_bias.linear_networks import LinearNetwork, fully_connected
-from lib.implicit_bias.steerable import Reduction, SteerableLayer, steerable_network, unitarity_defect
+from lib.implicit_bias.steerable import Reduction, SteerableLayer, steerable_network
 from lib.symmetry.actions import natural, pixels, planar, regular, trivial, vectors
 from lib.symmetry.derived import Hom
 from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
@@ -164,10 +164,11 @@ def test_given_bases() -> None:
 
 @pytest.mark.usefixtures("as_user")
 def test_unitarity_is_measured_and_demanded() -> None:
-    assert unitarity_defect(pixels(Dihedral(4), 3)) == 0
-    assert unitarity_defect(vectors(SpecialOrthogonal(3))) < 1e-12
-    assert unitarity_defect(slanted(0.5)) == pytest.approx(0.5)  # ρρᵀ has the entry −a off the diagonal, 1 + a² on it
-    assert unitarity_defect(slanted(3.0)) == pytest.approx(9)
+    assert steerable_network([pixels(Dihedral(4), 3)]).depth == 2
+    one = trivial(SpecialOrthogonal(3))
+    assert SteerableLayer(vectors(SpecialOrthogonal(3)) + one, vectors(SpecialOrthogonal(3))).size == 1
+    with pytest.raises(ValueError, match=r"max .* = 5.0e-01"):  # ρρᵀ has the entry −a off the diagonal, 1 + a² on it
+        steerable_network([slanted(0.5)])
     with pytest.raises(ValueError, match=r"spaces\[0\] must be unitary here, slanted has max .* = 4.0e\+00"):
         steerable_network([slanted(2.0)])
     with pytest.raises(ValueError, match="target must be unitary"):

@@ -220,7 +220,7 @@ class TestResults:
     @pytest.mark.parametrize("value", [2, 0.5, np.float64(0.5), torch.tensor(0.5), float("inf")])
     def test_accepts_one_real_number(self, value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         shown: list[dict] = []
-        monkeypatch.setattr(results, "show", shown.append)
+        monkeypatch.setattr(results, "display_data", shown.append)
         results.record("x_1", value)
         assert float(shown[0][results.MIME_TYPE]["value"]) == float(value)
 

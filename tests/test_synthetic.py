@@ -80,11 +80,6 @@ def test_seeds_repeat_and_differ() -> None:
         assert not torch.equal(make(5, seed=1)[0], make(5, seed=2)[0])
 
 
-def test_two_equal_blocks_need_an_even_number_of_nodes() -> None:
-    with pytest.raises(ValueError, match="nodes must be even"):
-        block_graphs(3, nodes=7)
-
-
 # --- shapes ----------------------------------------------------------------------------------------------------------
 
 
@@ -97,17 +92,6 @@ def test_coverage_of_a_polygon_is_its_area() -> None:
     pentagon = 0.7 * torch.stack([angle.cos(), angle.sin()], -1)
     area = 0.7**2 * 2.5 * math.sin(2 * math.pi / 5) / 4
     assert abs(float(polygon_coverage(pentagon, 14, 32).mean()) - area) < 1e-3
-
-
-def test_coverage_refuses_what_is_no_polygon() -> None:
-    square = torch.tensor([[-0.5, -0.5], [0.5, -0.5], [0.5, 0.5], [-0.5, 0.5]])
-    for corners, error, message in (
-        (square * math.nan, ValueError, "corners must be finite"),
-        (square[:, :1], ValueError, "corners must have shape"),
-        (square.long(), TypeError, "corners must be of a floating-point"),
-    ):
-        with pytest.raises(error, match=message):
-            polygon_coverage(corners, 8)
 
 
 def test_coverage_knows_up_and_right() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Mapping
+from graphlib import TopologicalSorter
 from html import escape
 from pathlib import Path
 
@@ -18,14 +19,9 @@ Imports = dict[str, set[str]]
 
 def modules(package: Path) -> Imports:
     """Return, for every module of a package (as ``room.module``), the modules of the same package that it imports."""
-    paths = {_name(path, package): path for path in sorted(package.rglob("*.py")) if path.parent != package}
-    paths |= {path.stem: path for path in sorted(package.glob("*.py"))}
+    paths = {".".join(path.relative_to(package).with_suffix("").parts): path for path in package.rglob("*.py")}
     known = {name for name in paths if not name.endswith("__init__")}
     return {name: _imported(paths[name], package.name, known) - {name} for name in sorted(known)}
-
-
-def _name(path: Path, package: Path) -> str:
-    return ".".join(path.relative_to(package).with_suffix("").parts)
 
 
 def _imported(path: Path, package: str, known: set[str]) -> set[str]:
@@ -48,19 +44,10 @@ def rooms(imports: Mapping[str, set[str]]) -> Imports:
 
 
 def levels(graph: Mapping[str, set[str]]) -> dict[str, int]:
-    """Return the floor of every room: 0 if it stands on none, else one more than the highest it stands on.
-
-    Raises
-    ------
-    ValueError
-        Rooms that stand on one another in a circle.
-    """
+    """Return the floor of every room: 0 if it stands on none, else one more than the highest it stands on."""
     found: dict[str, int] = {}
-    while len(found) < len(graph):
-        ready = {room for room, below in graph.items() if room not in found and below <= found.keys()}
-        if not ready:
-            raise ValueError(f"rooms stand on one another in a circle: {sorted(graph.keys() - found.keys())}")
-        found |= {room: 1 + max((found[other] for other in graph[room]), default=-1) for room in ready}
+    for room in TopologicalSorter(graph).static_order():
+        found[room] = 1 + max((found[other] for other in graph[room]), default=-1)
     return found
 
 

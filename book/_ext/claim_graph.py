@@ -39,10 +39,9 @@ class Node:
     rests_on: list[str] = field(default_factory=list)
 
     @property
-    def address(self) -> str:
-        """Return the page and the anchor."""
-        anchor = f"evidence-{self.name.lower()}" if self.kind == "claim" else self.name
-        return f"{self.chapter}.html#{anchor}"
+    def anchor(self) -> str:
+        """Return where it stands on the page."""
+        return f"evidence-{self.name.lower()}" if self.kind == "claim" else self.name
 
     @property
     def text(self) -> str:
@@ -146,8 +145,9 @@ def _box(node: Node, place: tuple[int, int], own: bool) -> str:
     text = node.text if len(node.text) <= _LETTERS else node.text[: _LETTERS - 1].rstrip() + "…"
     kind = f"map-{node.kind}" + ("" if own else " map-foreign")
     return (
-        f'<a class="reference internal" href="{node.address}"><g class="{kind}"><title>{escape(node.kind)}: '
-        f'{escape(node.text)}</title><rect x="{x + 0.5}" y="{y + 0.5}" width="{_WIDTH - 1}" height="{_HEIGHT}" rx="4"/>'
+        f'<a class="reference internal" href="{node.chapter}.html#{node.anchor}"><g class="{kind}">'
+        f"<title>{escape(node.kind)}: {escape(node.text)}</title>"
+        f'<rect x="{x + 0.5}" y="{y + 0.5}" width="{_WIDTH - 1}" height="{_HEIGHT}" rx="4"/>'
         f'<text x="{x + 8}" y="{y + 18}">{escape(text)}</text></g></a>'
     )
 
@@ -186,14 +186,11 @@ def add_links(app: Sphinx, doctree: docutils_nodes.document, docname: str) -> No
     for statement in list(doctree.findall(lambda node: getattr(node, "attributes", {}).get("label") in users)):
         if statement["label"] not in statement.get("ids", ()):
             continue
-        line = docutils_nodes.paragraph(classes=["used-by"])
-        line += docutils_nodes.Text("Used by ")
+        line = docutils_nodes.paragraph("", "Used by ", classes=["used-by"])
         for place, user in enumerate(users[statement["label"]]):
+            address = app.builder.get_relative_uri(docname, user.chapter) + f"#{user.anchor}"
             line += docutils_nodes.Text(", " if place else "")
-            page, _, anchor = user.address.partition("#")
-            target = app.builder.get_relative_uri(docname, page.removesuffix(".html"))
-            link = docutils_nodes.reference("", user.text, internal=True, refuri=f"{target}#{anchor}")
-            line += link
+            line += docutils_nodes.reference("", user.text, internal=True, refuri=address)
         statement.parent.insert(statement.parent.index(statement) + 1, line)
 
 

@@ -51,9 +51,13 @@ def external_page(name: str) -> str | None:
     if (builtin := getattr(builtins, name, None)) is not None:
         is_error = isinstance(builtin, type) and issubclass(builtin, BaseException)
         return f"{_PYTHON}{'exceptions' if is_error else 'functions'}.html#{name}"
-    module, _, last = name.rpartition(".")
+    module = name.rpartition(".")[0]
     root = module.partition(".")[0]
-    if not last or not (root in _GENERATED or root in sys.stdlib_module_names) or not _exists(name):
+    if root not in _GENERATED and root not in sys.stdlib_module_names:
+        return None
+    try:
+        pkgutil.resolve_name(name)
+    except (ImportError, AttributeError, ValueError):
         return None
     return f"{_GENERATED[root]}{name}.html" if root in _GENERATED else f"{_PYTHON}{module}.html#{name}"
 
@@ -64,11 +68,3 @@ def resolve_external(app: Any, env: Any, node: Any, content: nodes.Node) -> node
     if page is None:
         return None
     return nodes.reference("", "", content, internal=False, refuri=page, classes=["external"])
-
-
-def _exists(name: str) -> bool:
-    try:
-        pkgutil.resolve_name(name)
-    except (ImportError, AttributeError, ValueError):
-        return False
-    return True

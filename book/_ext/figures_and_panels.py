@@ -1,19 +1,25 @@
-"""Edit a notebook before it is parsed: captioned figures, and links under the panels of evidence."""
+"""Captioned figures, with the numbers behind them, and links under panels: a notebook is edited before it is parsed."""
 
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxRole
 
 from lib.page.claims import Claim
 from lib.page.evidence import MIME_TYPE
 from lib.page.expectations import MIME_TYPE as EXPECTATION
 from lib.page.expectations import expectation_html
+from lib.page.ledger import stored_outputs
 from lib.page.records import panel_html
 
 CSV = "text/csv"
+FOLDER = "_figures"  # of the tables behind figures
 Note = Callable[[Mapping[str, Any]], str]
 
 
@@ -55,47 +61,36 @@ def _split(
     claims: Mapping[str, Claim],
     note: Note,
 ) -> list[dict[str, Any]]:
-    cells = [cell | {"outputs": []}]
-    fresh = True  # whether the last cell may take another output as it is
+    cells, full = [cell | {"outputs": []}], False  # whether the last cell may not take another output
     for output in cell["outputs"]:
-        data = output.get("data", {})
+        data, texts = output.get("data", {}), output.get("metadata", {}).get("symmetry", {})
         image = next((kind for kind in data if kind.startswith("image/")), None)
-        texts = output.get("metadata", {}).get("symmetry", {})
+        alone = image is not None or MIME_TYPE in data
         if texts.get("role") == "caption":
             continue
         if texts.get("role") == "table":
             cells.append(_table(texts, "".join(data["text/markdown"]), f"{cell.get('id', 'cell')}-{len(cells)}"))
-            fresh = False
+            full = True
             continue
-        if image is None and MIME_TYPE not in data:
-            if not fresh:
-                cells.append(_continuation(cell, len(cells)))
-            if EXPECTATION in data:
-                output = output | {"data": {"text/html": expectation_html(data[EXPECTATION])}}
-            cells[-1]["outputs"].append(output)
-            fresh = True
-            continue
-        if not fresh or cells[-1].get("outputs"):
+        if full or (alone and cells[-1].get("outputs")):
             cells.append(_continuation(cell, len(cells)))
-        fresh = False
+        full = alone
         if image is not None:
             _add_figure(cells[-1], output, image, number, messages)
-        else:
+        elif alone:
             _add_panel(cells, output, anchored, claims, note)
+        else:
+            expected = {"data": {"text/html": expectation_html(data[EXPECTATION])}} if EXPECTATION in data else {}
+            cells[-1]["outputs"].append(output | expected)
     return cells
 
 
 def _continuation(cell: dict[str, Any], place: int) -> dict[str, Any]:
     """Return a cell that shows outputs only (an empty source would drop it)."""
-    metadata = copy.deepcopy(cell["metadata"])
-    tags = [tag for tag in metadata.get("tags", []) if tag not in ("hide-input", "remove-input")]
-    metadata["tags"] = [*tags, "remove-input"]
-    return cell | {
-        "id": f"{cell.get('id', 'cell')}-{place}",
-        "source": "# (outputs)",
-        "metadata": metadata,
-        "outputs": [],
-    }
+    tags = [tag for tag in cell["metadata"].get("tags", []) if tag not in ("hide-input", "remove-input")]
+    metadata = cell["metadata"] | {"tags": [*tags, "remove-input"]}
+    name = f"{cell.get('id', 'cell')}-{place}"
+    return cell | {"id": name, "source": "# (outputs)", "metadata": metadata, "outputs": []}
 
 
 def _table(texts: dict[str, str], markdown: str, name: str) -> dict[str, Any]:
@@ -141,17 +136,31 @@ def _add_panel(
     )
 
 
-def tables_behind_figures(notebook: Mapping[str, Any]) -> dict[str, str]:
-    """Return the CSV that each figure of a notebook stores, by the figure's label."""
-    outputs = [output for cell in notebook["cells"] for output in cell.get("outputs", [])]
-    texts = {
-        output["metadata"]["image/png"]["label"]: output["data"][CSV]
-        for output in outputs
-        if CSV in output.get("data", {})
-    }
-    return {label: "".join(text) for label, text in texts.items()}
-
-
 def function_link(name: str, chapter: str = "") -> str:
     """Return a link to a function of the package, or (``#name``) to the cell of a chapter that defines it."""
     return f"{{definition}}`{name[1:]} {chapter}`" if name.startswith("#") else f"{{py:obj}}`{name}`"
+
+
+class FigureData(SphinxRole):
+    """``{figuredata}`fig-race``` links to the CSV file behind a figure."""
+
+    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        """Return the link."""
+        up = "../" * self.env.docname.count("/")
+        link = nodes.reference(
+            "", "Data", refuri=f"{up}{FOLDER}/{self.text}.csv", internal=True, classes=["figure-data"]
+        )
+        link["reftitle"] = "the numbers that the figure shows, as CSV"
+        return [link], []
+
+
+def write_tables(app: Sphinx, error: Exception | None) -> None:
+    """Write the files beside the pages."""
+    if error is not None or app.builder.format != "html":
+        return
+    folder = Path(app.outdir) / FOLDER
+    folder.mkdir(exist_ok=True)
+    for path in (path for name in app.env.found_docs if (path := Path(app.env.doc2path(name))).suffix == ".ipynb"):
+        for output in (output for output in stored_outputs(path) if CSV in output.get("data", {})):
+            label, text = output["metadata"]["image/png"]["label"], "".join(output["data"][CSV])
+            (folder / f"{label}.csv").write_text(text, encoding="utf-8")

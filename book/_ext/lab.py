@@ -28,6 +28,7 @@ from author_year import names_of
 from lib import ROOT
 from lib.page.claims import Claim, load_claims
 from lib.page.editions import contents
+from lib.page.ledger import stored_outputs
 
 _ROLE = re.compile(r"\{(cite|cite:t|claim|doc|eq|numref|prf:ref|py:func|py:mod|ref|term)\}`([^`]+)`")
 _LINK = re.compile(r"(?<!!)\[([^\[\]]+)\]\((/?[\w/]+)\)")  # to a page by its name
@@ -35,8 +36,7 @@ _LABELLED = re.compile(
     r"^(?:`{3,}|:{3,})\{(?:prf:)?(\w+)\}[ ]*([^\n]*)\n(?::(?!label)[^\n]*\n)*:label: (\S+)|^\$\$ \(([\w-]+)\)",
     re.MULTILINE,
 )
-_SOLUTION_END = re.compile(r":::\{solution-end\}\n:::\s*")
-_SOLUTION = re.compile(r":::\{solution-start\} \S+\n(?::\w+:[^\n]*\n)*:::\s*")
+_SOLUTION = re.compile(r":::\{solution-(start|end)\}[^\n]*\n(?::\w+:[^\n]*\n)*:::\s*")
 _READABLE = ("glossary", "notation")  # pages of text that JupyterLab can show
 # JupyterLab asks whether it may fetch news, and opens Markdown as source.
 _SETTINGS = {
@@ -209,8 +209,7 @@ def _cells(book: Path, name: str) -> Iterator[str]:
 def _captions(book: Path, name: str) -> Iterator[tuple[str, str, str]]:
     """Yield label, kind and caption of every figure and table of a notebook."""
     path = book / f"{name}.ipynb"
-    cells = json.loads(path.read_text(encoding="utf-8"))["cells"] if path.is_file() else []
-    for output in (output for cell in cells for output in cell.get("outputs", [])):
+    for output in stored_outputs(path) if path.is_file() else ():
         for texts in output.get("metadata", {}).values():
             if isinstance(texts, dict) and {"label", "caption"} <= texts.keys():
                 yield texts["label"], "Table" if texts.get("role") == "table" else "Figure", texts["caption"]
@@ -238,18 +237,15 @@ def _citation(entry: Entry, in_sentence: bool) -> str:
 
 def _fold_solutions(text: str, inside: bool) -> tuple[str, bool]:
     """Return a cell's text with solutions as boxes that unfold, and whether one is still open after it."""
-    before, end, after = text, "", ""
-    if inside:
-        before, end, after = _split(_SOLUTION_END, text)
-        before = f"::::::{{dropdown}} Solution, continued\n{before.strip()}\n::::::\n\n" if before.strip() else ""
-        if not end:
-            return before, True
-    rest, start, solution = _split(_SOLUTION, after if inside else before)
-    if not start:
-        return (before if inside else "") + rest, False
-    folded, open_after = _fold_solutions(solution, True)
-    folded = folded.replace("Solution, continued", "Solution", 1)
-    return (before if inside else "") + rest + folded, open_after
+    title, folded = "Solution, continued", ""
+    parts = _SOLUTION.split(text)  # a text, "start" or "end", a text, and so on
+    for part, mark in zip(parts[::2], [*parts[1::2], ""], strict=True):
+        if not inside:
+            folded += part
+        elif part.strip():
+            folded += f"::::::{{dropdown}} {title}\n{part.strip()}\n::::::\n\n"
+        inside, title = mark == "start" if mark else inside, "Solution"
+    return folded, inside
 
 
 def _caption_in_words(output: dict[str, Any], page: str, book: Book) -> dict[str, Any]:
@@ -257,11 +253,6 @@ def _caption_in_words(output: dict[str, Any], page: str, book: Book) -> dict[str
         return output
     text = in_words("".join(output["data"]["text/markdown"]), page, book)
     return output | {"data": output["data"] | {"text/markdown": text}}
-
-
-def _split(pattern: re.Pattern, text: str) -> tuple[str, str, str]:
-    match = pattern.search(text)
-    return (text[: match.start()], match[0], text[match.end() :]) if match else (text, "", "")
 
 
 def _copied_text(book: Path, name: str, content: Book) -> str:

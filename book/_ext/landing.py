@@ -7,21 +7,20 @@ import io
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
 from docutils import nodes
 from docutils.parsers.rst import directives
-from docutils.statemachine import StringList
 from PIL import Image
 from sphinx.application import Sphinx
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 from lib.page.claims import load_claims
-from lib.page.ledger import collect, count_line, read_records
+from lib.page.ledger import collect, count_line, read_records, stored_outputs
 from lib.page.movies import excerpt
 from lib.page.records import panel_html
 from lib.page.seed_tables import read_seed_tables
@@ -38,21 +37,9 @@ class Figure(NamedTuple):
     alt: str
 
 
-def outputs(notebook: Path) -> Iterator[dict[str, Any]]:
-    """Yield the outputs that a notebook stores."""
-    for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:
-        yield from cell.get("outputs", [])
-
-
 def stored_figure(notebook: Path, label: str) -> Figure:
-    """Return a stored figure by its label.
-
-    Raises
-    ------
-    ValueError
-        The notebook stores no such figure.
-    """
-    for output in outputs(notebook):
+    """Return a stored figure by its label."""
+    for output in stored_outputs(notebook):
         texts = output.get("metadata", {}).get("image/png", {})
         if texts.get("label") == label:
             return Figure(base64.b64decode(output["data"]["image/png"]), texts["alt"])
@@ -60,14 +47,8 @@ def stored_figure(notebook: Path, label: str) -> Figure:
 
 
 def stored_movie(notebook: Path, label: str) -> str:
-    """Return the HTML of a stored movie by its label.
-
-    Raises
-    ------
-    ValueError
-        The notebook stores no such movie.
-    """
-    for output in outputs(notebook):
+    """Return the HTML of a stored movie by its label."""
+    for output in stored_outputs(notebook):
         html = "".join(output.get("data", {}).get("text/html", ""))
         if f'<figure class="movie" id="{label}"' in html:
             return html
@@ -109,11 +90,6 @@ class _FromNotebooks(SphinxDirective):
         self.env.note_dependency(str(path))
         return path
 
-    def parse(self, markdown: str) -> list[nodes.Node]:
-        holder = nodes.Element()
-        self.state.nested_parse(StringList(markdown.splitlines(), source=self.env.docname), 0, holder)
-        return list(holder.children)
-
 
 class Hero(_FromNotebooks):
     """``{hero} CHAPTER MOVIE``: the content above a part of a chapter's movie, which plays by itself."""
@@ -133,10 +109,9 @@ class Hero(_FromNotebooks):
         texts = {name: self.options[name] for name in ("caption", "alt")}
         panels = [number - 1 for number in self.options["panels"]]
         movie = excerpt(html, panels, every=self.options.get("every", 1), label="movie-hero", **texts)
-        hero, words = nodes.container(classes=["hero"]), nodes.container(classes=["hero-words"])
-        words += self.parse("\n".join(self.content))
-        hero += [words, nodes.raw("", f'<div class="hero-movie">{movie.html}</div>', format="html")]
-        return [hero]
+        words = nodes.container("", *self.parse_content_to_nodes(), classes=["hero-words"])
+        picture = nodes.raw("", f'<div class="hero-movie">{movie.html}</div>', format="html")
+        return [nodes.container("", words, picture, classes=["hero"])]
 
 
 class Panel(_FromNotebooks):
@@ -151,9 +126,8 @@ class Panel(_FromNotebooks):
         panel = next(panel_html(claim, r.content) for r in records if r.content["id"] == claim.id)
         links = f"Ledger: {{claim}}`{claim.id}`. Panel: {{evidence}}`{claim.id} {claim.chapter}`. "
         links += f"Chapter: {{doc}}`{claim.chapter}`. Test: {{test}}`{claim.test}`."
-        below = nodes.container(classes=["evidence-links"])
-        below += self.parse(links)
-        return [*self.parse(claim.statement), nodes.raw("", panel, format="html"), below]
+        below = nodes.container("", *self.parse_text_to_nodes(links), classes=["evidence-links"])
+        return [*self.parse_text_to_nodes(claim.statement), nodes.raw("", panel, format="html"), below]
 
 
 class Cards(_FromNotebooks):
@@ -184,7 +158,7 @@ class Cards(_FromNotebooks):
         section += nodes.title("", caption)
         self.state.document.note_explicit_target(section, section)
         grid = "\n".join(self._card(name, card) for name, card in cards.items())
-        section += self.parse(f"::::{{grid}} 1 2 3 3\n:gutter: 3\n\n{grid}\n::::")
+        section += self.parse_text_to_nodes(f"::::{{grid}} 1 2 3 3\n:gutter: 3\n\n{grid}\n::::")
         for image in section.findall(nodes.image):
             image["loading"] = "lazy"
         return section
@@ -213,7 +187,7 @@ class Counted(SphinxRole):
             return [nodes.Text(count_line(collect(sorted(book.glob("*.ipynb")), claims)))], []
         if self.text == "seeds":
             tables = read_seed_tables(results)
-            return [nodes.Text(f"{len(tables)} chapters, {sum(len(t.table) for t in tables)} runs")], []
+            return [nodes.Text(f"{len(tables)} chapters, {sum(map(len, tables.values()))} runs")], []
         logger.warning(f"cannot count {self.text!r}", location=self.get_location())
         return [nodes.Text(self.text)], []
 

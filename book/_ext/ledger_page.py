@@ -1,15 +1,23 @@
-"""The ledger page as Markdown, made from the rows of ``lib.page.ledger`` and from nothing else."""
+"""The ledger as Markdown and, for machines, as JSON, made from the rows of ``lib.page.ledger`` and nothing else."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+from sphinx.application import Sphinx
 
 from figures_and_panels import function_link
-from lib.page.claims import SIGNS, Claim
-from lib.page.ledger import BoundDates, Record, Row, count_line
+from lib.page.claims import SIGNS, Claim, load_claims
+from lib.page.ledger import BoundDates, Record, Row, collect, count_line
 from lib.page.records import facts
-from lib.page.seed_tables import SeedTable
+from lib.page.seed_tables import held_expectations
 
 _HEADER = ("check", "measured (worst)", "median", "spread", "values", "bound", "broken control (closest)")
 
@@ -18,20 +26,19 @@ def group_by_section(rows: Sequence[Row], titles: dict[str, str]) -> Iterator[tu
     """Yield letter, heading and rows of each section; a claim's section is the letters of its id."""
     groups: dict[str, list[Row]] = {}
     for row in rows:
-        groups.setdefault(_letters(row), []).append(row)
+        groups.setdefault(row.claim.id.rstrip("0123456789"), []).append(row)
     for letters, members in groups.items():
         yield letters, f"{letters}. {titles[letters]}" if letters in titles else f"Claims {letters}", members
 
 
 def overview_markdown(rows: Sequence[Row], sections: dict[str, str]) -> str:
     """Return the counts, in all and per section, named by its title, with a link to every claim."""
-    header = ("section", "claims", "settled", "open", "failed")
-    lines = [f"**{count_line(rows)}.**", "", _line(header), _line(["---"] * len(header))]
+    states, cells = ("settled", "open", "failed"), []
     for letters, title, members in group_by_section(rows, sections):
-        counts = [sum(row.state == state for row in members) for state in ("settled", "open", "failed")]
+        counts = [sum(row.state == state for row in members) for state in states]
         each = " ".join(f"{{claim}}`{row.claim.id}`" for row in members)
-        lines.append(_line((f"{{ref}}`{title} <claims-{letters.lower()}>`", f"{len(members)}: {each}", *counts)))
-    return "\n".join(lines) + "\n"
+        cells.append((f"{{ref}}`{title} <claims-{letters.lower()}>`", f"{len(members)}: {each}", *counts))
+    return "\n".join([f"**{count_line(rows)}.**", "", *_table(("section", "claims", *states), cells)]) + "\n"
 
 
 def claim_markdown(row: Row, documents: Collection[str], dates: BoundDates | None = None) -> str:
@@ -46,88 +53,52 @@ def claim_markdown(row: Row, documents: Collection[str], dates: BoundDates | Non
         bounds = [f"{label_markdown(c.label)} {SIGNS[c.relation]} {c.bound:g}" for c in claim.checks.values()]
         lines.append(f"*Bounds:* {'; '.join(bounds)}.")
     for record in row.records:
-        lines += ["", *_table(row, record), "", _provenance(record, claim), ""]
+        lines += ["", *_numbers(claim, record.content), "", _provenance(record, claim), ""]
     known = [(dates or {}).get((claim.id, name)) for name in claim.checks]
     if since := sorted({(date, commit) for commit, date in filter(None, known)}):
         stands = " and ".join(f"{date} (commit {{commit}}`{commit}`)" for date, commit in since)
         lines += ["", f"*{'Bound' if len(claim.checks) == 1 else 'Bounds'} unchanged since* {stands}.", ""]
     if dates is None:
         lines += ["", "*Since when the bounds stand* cannot be said: the history is not here.", ""]
-    if row.others:
-        lines += ["", _other_seeds(row), ""]
+    if others := row.others:
+        pairs = ", ".join(
+            f"{others.worst[name]:.3g} ({SIGNS[check.relation]} {check.bound:g}; control {others.control[name]:.3g})"
+            for name, check in claim.checks.items()
+        )
+        held = f"*Other seeds:* held at {others.held} of {others.count}"
+        lines += ["", f"{held}; worst value (bound; control): {pairs}.", ""]
     lines += ["", "</details>"]
     return "\n".join(lines) + "\n"
 
 
-def _other_seeds(row: Row) -> str:
-    """Return one line: at how many other seeds the claim held, and the worst values beside their bounds."""
-    checks, others = row.claim.checks, row.others
-    pairs = [
-        f"{others.worst[name]:.3g} ({SIGNS[check.relation]} {check.bound:g}; control {others.control[name]:.3g})"
-        for name, check in checks.items()
-    ]
-    return f"*Other seeds:* held at {others.held} of {others.count}; worst value (bound; control): {', '.join(pairs)}."
-
-
-def seeds_markdown(rows: Sequence[Row], tables: Sequence[SeedTable], documents: Collection[str]) -> str:
+def seeds_markdown(rows: Sequence[Row], tables: Mapping[str, pd.DataFrame], documents: Collection[str]) -> str:
     """Return the table of all chapters run anew, then a line for each thing that did not always hold."""
-    header = (
-        "chapter",
-        "runs",
-        "claims held at all",
-        "with room",
-        "expectations held at all",
-        "hours",
-        "commit",
-    )
-    lines, missed = [_line(header), _line(["---"] * len(header))], []
-    for chapter in tables:
-        mine = [row for row in rows if row.claim.chapter == chapter.chapter and row.others]
-        count = len(chapter.table)
+    cells, missed = [], []
+    for chapter, table in tables.items():
+        mine = [row for row in rows if row.claim.chapter == chapter and row.others]
+        count, all_of = len(table), len(mine)
         held = [row for row in mine if row.others.held == count]
-        room = [row for row in held if all(row.others.room(check) for check in row.claim.checks.values())]
-        expected = chapter.expectations
-        name = f"{{doc}}`{chapter.chapter}`" if chapter.chapter in documents else f"`{chapter.chapter}`"
+        room = sum(all(row.others.room(check) for check in row.claim.checks.values()) for row in held)
+        expected, facts = held_expectations(table), table.attrs
         kept = sum(number == count for number in expected.values())
-        facts = chapter.provenance
+        name = f"{{doc}}`{chapter}`" if chapter in documents else f"`{chapter}`"
+        numbers = (count, f"{len(held)} of {all_of}", f"{room} of {all_of}", f"{kept} of {len(expected)}")
         commit = f"`{facts['commit'][:7]}`{facts['commit'][40:]}, {facts['date']}"
-        lines.append(
-            _line(
-                (
-                    name,
-                    count,
-                    f"{len(held)} of {len(mine)}",
-                    f"{len(room)} of {len(mine)}",
-                    f"{kept} of {len(expected)}",
-                    f"{facts['seconds'] / 3600:.2f}",
-                    commit,
-                )
-            )
-        )
+        cells.append((name, *numbers, f"{facts['seconds'] / 3600:.2f}", commit))
         missed += [f"{{claim}}`{r.claim.id}` held at {r.others.held} of {count}" for r in mine if r not in held]
-        missed += [
-            f"{chapter.chapter}: *{escape(what)}* held at {k} of {count}" for what, k in expected.items() if k < count
-        ]
+        missed += [f"{chapter}: *{escape(what)}* held at {k} of {count}" for what, k in expected.items() if k < count]
+    header = ("chapter", "runs", "claims held at all", "with room", "expectations held at all", "hours", "commit")
+    lines = _table(header, cells)
     lines += ["", *(f"- {text}" for text in missed)] if missed else []
-    tight = [
-        _line(
-            (
-                f"{{claim}}`{r.claim.id}`",
-                label_markdown(c.label),
-                f"{r.others.worst[c.name]:.3g}",
-                f"{SIGNS[c.relation]} {c.bound:g}",
-                escape(c.tight),
-            )
-        )
-        for r in rows
-        if r.others
-        for c in r.claim.checks.values()
-        if c.tight and not r.others.room(c)
-    ]
+    tight = []
+    for row in (row for row in rows if row.others):
+        for check in (c for c in row.claim.checks.values() if c.tight and not row.others.room(c)):
+            bound = f"{SIGNS[check.relation]} {check.bound:g}"
+            worst = f"{row.others.worst[check.name]:.3g}"
+            tight.append((f"{{claim}}`{row.claim.id}`", label_markdown(check.label), worst, bound, escape(check.tight)))
     if tight:
-        header = ("claim", "check without room", "worst value", "bound", "why")
         lines += ["", "<details><summary>Every check without room, and why</summary>", ""]
-        lines += [_line(header), _line(["---"] * len(header)), *tight, "", "</details>"]
+        lines += [*_table(("claim", "check without room", "worst value", "bound", "why"), tight), "", "</details>"]
     return "\n".join(lines) + "\n"
 
 
@@ -143,16 +114,14 @@ def label_markdown(label: str) -> str:
     return "$".join(parts)
 
 
-def _table(row: Row, record: Record) -> list[str]:
-    content = record.content
-    lines = [_line(_HEADER), _line(["---"] * len(_HEADER))]
+def _numbers(claim: Claim, content: Mapping[str, Any]) -> list[str]:
+    cells = []
     for name, measured in content["measured"].items():
-        check = row.claim.checks.get(name)
-        label = label_markdown(check.label) if check else escape(name)
+        label = label_markdown(claim.checks[name].label) if name in claim.checks else escape(name)
         numbers = [measured[key] for key in ("worst", "median", "spread", "count")]
         bound = f"{SIGNS[content['relation'][name]]} {content['bound'][name]:g}"
-        lines.append(_line((label, *numbers, bound, content["control"][name]["worst"])))
-    return lines
+        cells.append((label, *numbers, bound, content["control"][name]["worst"]))
+    return _table(_HEADER, cells)
 
 
 def _provenance(record: Record, claim: Claim) -> str:
@@ -162,10 +131,37 @@ def _provenance(record: Record, claim: Claim) -> str:
     return f"{', '.join(parts)}; {link}; {function_link(content['function'], record.chapter)}; {{test}}`{claim.test}`"
 
 
-def _letters(row: Row) -> str:
-    match = re.match(r"[A-Za-z]+", row.claim.id)
-    return match[0] if match else row.claim.id
+def _table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
+    return ["| " + " | ".join(map(str, cells)) + " |" for cells in (header, ["---"] * len(header), *rows)]
 
 
-def _line(cells: Sequence[object]) -> str:
-    return "| " + " | ".join(map(str, cells)) + " |"
+def as_data(rows: Iterable[Row], citation: dict[str, Any], home: str) -> dict[str, Any]:
+    """Return the ledger: every claim with its checks, numbers and other seeds, its permanent link and its citation."""
+    return {
+        "title": citation["title"],
+        "version": citation["version"],
+        "claims": [_claim(row, citation, home) for row in rows],
+    }
+
+
+def _claim(row: Row, citation: dict[str, Any], home: str) -> dict[str, Any]:
+    link = f"{home}ledger.html#claim-{row.claim.id.lower()}"
+    who = " and ".join(author["name"] for author in citation["authors"])
+    return asdict(row.claim) | {
+        "state": row.state,
+        "records": [{"chapter": r.chapter, "commit": r.commit} | r.content for r in row.records],
+        "other_seeds": asdict(row.others) if row.others else None,
+        "link": link,
+        "citation": f"{who}, {citation['title']}, version {citation['version']}, claim {row.claim.id}: {link}",
+    }
+
+
+def write_json(app: Sphinx, error: Exception | None) -> None:
+    """Write ``ledger.json`` into the built book."""
+    book = Path(app.srcdir)
+    if error is None and app.builder.format == "html" and (book.parent / "CITATION.cff").is_file():
+        rows = collect(sorted(book.glob("*.ipynb")), load_claims(book / "claims.yml"), book.parent / "data" / "results")
+        citation = yaml.safe_load((book.parent / "CITATION.cff").read_text(encoding="utf-8"))
+        home = f"{app.config.html_baseurl.rstrip('/')}/" if app.config.html_baseurl else ""
+        text = json.dumps(as_data(rows, citation, home), ensure_ascii=False, indent=1)
+        Path(app.outdir, "ledger.json").write_text(text + "\n", encoding="utf-8")

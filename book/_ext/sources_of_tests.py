@@ -6,7 +6,6 @@ therefore drawn once for all of one depth.
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 from functools import cache
 from html import escape
@@ -18,6 +17,7 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 from sphinx.application import Sphinx
+from sphinx.pycode import ModuleAnalyzer
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxRole
 
@@ -46,17 +46,7 @@ class TestLink(SphinxRole):
 @cache
 def _places(path: Path) -> dict[str, int]:
     """Return the line of every function and class of a file, by its dotted name."""
-    found: dict[str, int] = {}
-
-    def walk(body: list[ast.stmt], prefix: str) -> None:
-        for node in body:
-            if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-                found[prefix + node.name] = min([node.lineno, *(d.lineno for d in node.decorator_list)])
-                if isinstance(node, ast.ClassDef):
-                    walk(node.body, f"{prefix}{node.name}.")
-
-    walk(ast.parse(path.read_text(encoding="utf-8")).body, "")
-    return found
+    return {name: first for name, (_, first, _) in ModuleAnalyzer.for_file(path, path.stem).find_tags().items()}
 
 
 def source_pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:

@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from docutils import nodes
-from docutils.statemachine import StringList
-from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 from sphinx.config import Config
 from sphinx.util import logging
@@ -23,16 +21,15 @@ from sphinx.util.docutils import SphinxDirective, SphinxRole
 import author_year  # noqa: F401  (registers the bibliography style)
 import colab
 from external_names import resolve_external
-from figures_and_panels import prepare_notebook
-from ledger_page import claim_markdown, group_by_section, overview_markdown, seeds_markdown
-from lib.page.claims import load_claims, load_finished_chapters, load_sections
+from figures_and_panels import FigureData, prepare_notebook, write_tables
+from ledger_page import claim_markdown, group_by_section, overview_markdown, seeds_markdown, write_json
+from lib.page.claims import load_claims, load_register
 from lib.page.ledger import BoundDates, Row, bound_dates, collect, expectation_problems, problems, read_records
 from lib.page.seed_tables import read_other_seeds, read_seed_tables
 from run_pages import at_scale, stored_tables
 
 logger = logging.getLogger(__name__)
 _BARS = re.compile(r"(`[^`]*`)|\|")
-_LINK = "symmetry-claim"
 _OTHER_SEEDS = """\
 A number that holds at one seed may be luck. Every chapter was therefore run again, whole, at other values of its
 parameter `seed` (the sweeps in `sweeps/seeds`; none of these seeds shares a random number with the chapter as it is
@@ -63,43 +60,27 @@ class Ledger(SphinxDirective):
         claims = load_claims(register)
         rows = collect(notebooks, claims, results)
         dates = bound_dates(register)
-        messages = problems(rows, load_finished_chapters(register))
+        messages = problems(rows, load_register(register).finished_chapters)
         for message in messages + [message for path in notebooks for message in expectation_problems(path)]:
             logger.warning(message, location=(self.env.docname, self.lineno), type="symmetry", subtype="ledger")
-        sections = load_sections(register)
-        result = self._parse(overview_markdown(rows, sections))
+        sections = load_register(register).sections
+        result = self.parse_text_to_nodes(overview_markdown(rows, sections))
         for name, (title, text) in _RUN_ANEW.items():
             if tables := read_seed_tables(results, name):
                 others = read_other_seeds(results, claims, name)
                 anew = [replace(row, others=others.get(row.claim.id)) for row in rows]
                 text += "\n" + seeds_markdown(anew, tables, self.env.found_docs)
-                result.append(self._run_anew(f"other-{name}", title, text))
+                result.append(titled(self, f"other-{name}", title, self.parse_text_to_nodes(text)))
         for letter, title, members in group_by_section(rows, sections):
-            result.append(self._section(letter, title, members, dates))
+            cards = [self._card(row, dates) for row in members]
+            result.append(titled(self, f"claims-{letter.lower()}", title, cards))
         return result
 
-    def _run_anew(self, label: str, title: str, markdown: str) -> nodes.section:
-        section = nodes.section(ids=[label], names=[label])
-        section += nodes.title("", title)
-        self.state.document.note_explicit_target(section, section)
-        section += self._parse(markdown)
-        return section
-
-    def _section(self, letter: str, title: str, rows: list[Row], dates: BoundDates | None) -> nodes.section:
-        section = nodes.section(ids=[f"claims-{letter.lower()}"], names=[f"claims-{letter.lower()}"])
-        section += nodes.title("", title)
-        self.state.document.note_explicit_target(section, section)
-        for row in rows:
-            card = nodes.container(classes=["claim", f"claim-{row.state}"])
-            card["ids"] = [f"claim-{row.claim.id.lower()}"]
-            card += self._parse(claim_markdown(row, self.env.found_docs, dates))
-            section += card
-        return section
-
-    def _parse(self, markdown: str) -> list[nodes.Node]:
-        holder = nodes.Element()
-        self.state.nested_parse(StringList(markdown.splitlines(), source=self.env.docname), 0, holder)
-        return list(holder.children)
+    def _card(self, row: Row, dates: BoundDates | None) -> nodes.container:
+        name = f"claim-{row.claim.id.lower()}"
+        card = nodes.container(ids=[name], classes=["claim", f"claim-{row.state}"])
+        card += self.parse_text_to_nodes(claim_markdown(row, self.env.found_docs, dates))
+        return card
 
 
 class Api(SphinxDirective):
@@ -114,19 +95,9 @@ class Api(SphinxDirective):
         return [self._section(f"{package.__name__}.{info.name}") for info in modules]
 
     def _section(self, module: str) -> nodes.section:
-        section = nodes.section(ids=[f"api-{module.replace('.', '-')}"], names=[module])
-        section += nodes.title("", module)
-        self.state.document.note_explicit_target(section, section)
-        lines = [
-            "```{eval-rst}",
-            f".. automodule:: {module}",
-            "   :members:",
-            "   :exclude-members: model_config",
-            "   :special-members: __call__",
-            "```",
-        ]
-        self.state.nested_parse(StringList(lines, source=self.env.docname), 0, section)
-        return section
+        options = "   :members:\n   :exclude-members: model_config\n   :special-members: __call__\n"
+        content = self.parse_text_to_nodes(f"```{{eval-rst}}\n.. automodule:: {module}\n{options}```")
+        return titled(self, f"api-{module.replace('.', '-')}", module, content)
 
 
 class ClaimLink(SphinxRole):
@@ -139,13 +110,9 @@ class ClaimLink(SphinxRole):
         if name not in claims:
             logger.warning(f"unknown claim {name!r}", location=self.get_location(), type="symmetry", subtype="claim")
             return [nodes.literal("", self.text)], []
-        text = nodes.inline("", "in the chapter" if chapter else name)
         anchor = f"evidence-{name.lower()}" if chapter else f"claim-{name.lower()}"
-        link = pending_xref(
-            "", text, refdomain="", reftype=_LINK, reftarget=chapter or "ledger", refdoc=self.env.docname
-        )
-        link["anchor"], link["reftitle"] = anchor, claims[name].title
-        return [link], []
+        text = nodes.inline("", "in the chapter" if chapter else name)
+        return [link_to(self, text, chapter or "ledger", anchor, claims[name].title)], []
 
 
 class DefinitionLink(SphinxRole):
@@ -154,12 +121,8 @@ class DefinitionLink(SphinxRole):
     def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
         """Return the link."""
         name, _, chapter = self.text.strip().partition(" ")
-        target = chapter or self.env.docname
-        link = pending_xref(
-            "", nodes.literal("", name), refdomain="", reftype=_LINK, reftarget=target, refdoc=self.env.docname
-        )
-        link["anchor"], link["reftitle"] = f"def-{name}", f"the cell that defines {name}"
-        return [link], []
+        hover = f"the cell that defines {name}"
+        return [link_to(self, nodes.literal("", name), chapter or self.env.docname, f"def-{name}", hover)], []
 
 
 class CommitLink(SphinxRole):
@@ -193,19 +156,22 @@ class Measured(SphinxRole):
                 f"nothing is stored for {self.text!r}", location=self.get_location(), type="symmetry", subtype="claim"
             )
             return [nodes.literal("", self.text)], []
-        link = pending_xref(
-            "", nodes.inline("", str(number)), refdomain="", reftype=_LINK, reftarget=chapter, refdoc=self.env.docname
-        )
-        link["anchor"], link["reftitle"] = f"evidence-{claim.lower()}", f"{claim}, {check}, {which}"
-        return [link], []
+        text, hover = nodes.inline("", str(number)), f"{claim}, {check}, {which}"
+        return [link_to(self, text, chapter, f"evidence-{claim.lower()}", hover)], []
 
 
-def resolve_claim(app: Sphinx, env: Any, node: pending_xref, content: nodes.Node) -> nodes.reference | None:
-    """Point a claim link at its page and anchor."""
-    if node["reftype"] != _LINK:
-        return None
-    uri = f"{app.builder.get_relative_uri(node['refdoc'], node['reftarget'])}#{node['anchor']}"
-    return nodes.reference("", "", content, internal=True, refuri=uri, reftitle=node["reftitle"])
+def titled(directive: SphinxDirective, label: str, title: str, content: list[nodes.Node]) -> nodes.section:
+    """Return a section to which references lead by its label or, in the API, by the name of the module."""
+    section = nodes.section("", nodes.title("", title), *content, ids=[label])
+    section["names"] = [title if label.startswith("api-") else label]
+    directive.state.document.note_explicit_target(section, section)
+    return section
+
+
+def link_to(role: SphinxRole, text: nodes.Node, page: str, anchor: str, hover: str) -> nodes.reference:
+    """Return a link to an anchor of a page, which may be none that Sphinx knows."""
+    uri = f"{role.env.app.builder.get_relative_uri(role.env.docname, page)}#{anchor}"
+    return nodes.reference("", "", text, internal=True, refuri=uri, reftitle=hover)
 
 
 def read_notebook(app: Sphinx, docname: str, source: list[str]) -> None:
@@ -243,9 +209,9 @@ def _runs(results: Path) -> dict[str, str]:
 
 
 def tidy_docstring(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-    """Read docstrings as they are meant: ``|G|`` is no substitution, and a property's first line no type."""
+    """Read docstrings as they are meant: ``|G|`` is no substitution, and the first line of a property no type."""
     lines[:] = [_BARS.sub(lambda match: match[1] or r"\|", line) for line in lines]
-    if what == "property" and lines:  # napoleon would read "dimension: a number" as a type and its text
+    if what in ("property", "attribute") and lines:  # napoleon would read "size: a number" as a type and its text
         lines[0] = lines[0].replace(": ", " – ")
 
 
@@ -305,33 +271,20 @@ def shorten_model_signature(
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register the extension."""
     app.setup_extension("sphinx.ext.autodoc")
-    app.setup_extension("sources_of_tests")
-    app.setup_extension("claim_graph")
-    for name in (
-        "architecture",
-        "figure_data",
-        "folded_api",
-        "landing",
-        "ledger_data",
-        "lighter",
-        "mending",
-        "social",
-        "source_table",
-    ):
+    for name in ("architecture", "claim_graph", "html_pages", "landing", "source_table", "sources_of_tests"):
         app.setup_extension(name)
     app.add_directive("api", Api)
     app.add_directive("ledger", Ledger)
-    app.add_role("claim", ClaimLink())
-    app.add_role("evidence", ClaimLink())
-    app.add_role("commit", CommitLink())
-    app.add_role("measured", Measured())
-    app.add_role("definition", DefinitionLink())
+    roles = {"claim": ClaimLink(), "evidence": ClaimLink(), "commit": CommitLink(), "measured": Measured()}
+    for name, role in (roles | {"definition": DefinitionLink(), "figuredata": FigureData()}).items():
+        app.add_role(name, role)
+    app.connect("build-finished", write_tables)
+    app.connect("build-finished", write_json)
     app.connect("config-inited", set_repository)
     app.connect("html-page-context", open_copies_in_colab, priority=502)  # after the theme's own
     app.connect("source-read", read_notebook)
     app.connect("autodoc-process-signature", shorten_model_signature)
     app.connect("autodoc-process-docstring", tidy_docstring, priority=100)  # before napoleon
     app.connect("autodoc-process-docstring", link_back, priority=900)  # after napoleon
-    app.connect("missing-reference", resolve_claim)
     app.connect("missing-reference", resolve_external)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

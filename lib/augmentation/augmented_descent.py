@@ -23,32 +23,19 @@ from lib.progress import progress
 
 @dataclass(frozen=True)
 class Task:
-    """A network and the data that it is fitted to.
+    """A network and the data that it is fitted to."""
 
-    Attributes
-    ----------
-    network : lib.augmentation.networks.Network
-        The architecture.
-    inputs : Tensor
-        Shape ``(samples, channels, dim V)``.
-    targets : Tensor
-        Labels ``(samples,)``, or masks ``(samples, channels, dim W)``.
-    batch : int
-        Samples that share one group element in sampled augmentation; must divide the number of samples.
-    """
-
-    network: Network
-    inputs: Tensor
-    targets: Tensor
-    batch: int
+    network: Network  #: the architecture
+    inputs: Tensor  #: shape ``(samples, channels, dim V)``
+    targets: Tensor  #: labels ``(samples,)``, or masks in [0, 1], ``(samples, channels, dim W)``
+    batch: int  #: samples that share one group element in sampled augmentation; divides the number of samples
 
     def __post_init__(self) -> None:
-        if not check_tensor("inputs", self.inputs, inexact=True, real=True).numel():
-            raise ValueError(f"inputs must not be empty, got shape {tuple(self.inputs.shape)}")
+        count = len(check_tensor("inputs", self.inputs, inexact=True, real=True))
+        if not count or count % self.batch:
+            raise ValueError(f"batch must divide the number of samples {count} ≥ 1, got {self.batch}")
         if self.network.architecture.loss != "classes" and bool(((self.targets < 0) | (self.targets > 1)).any()):
             raise ValueError(f"targets must lie in [0, 1], got {self.targets.min()} to {self.targets.max()}")
-        if len(self.inputs) % self.batch:
-            raise ValueError(f"batch must divide the number of samples {len(self.inputs)}, got {self.batch}")
 
     @property
     def batches(self) -> int:
@@ -62,21 +49,11 @@ class Task:
 
 @dataclass(frozen=True)
 class Strategy:
-    """How a gradient is formed.
+    """How a gradient is formed."""
 
-    Attributes
-    ----------
-    kind : str
-        ``"nominal"``, ``"equivariant"`` (every gradient is projected onto E) or ``"augmented"``.
-    law : Law or None
-        The sampling law ν of ``"augmented"``.
-    passes : int or None
-        Passes per epoch with freshly drawn elements; ``None`` integrates over ν exactly.
-    """
-
-    kind: str
-    law: Law | None = None
-    passes: int | None = None
+    kind: str  #: ``"nominal"``, ``"equivariant"`` (every gradient is projected onto E) or ``"augmented"``
+    law: Law | None = None  #: the sampling law ν of ``"augmented"``
+    passes: int | None = None  #: per epoch, with freshly drawn elements; ``None`` integrates over ν exactly
 
 
 NOMINAL, EQUIVARIANT = Strategy("nominal"), Strategy("equivariant")
@@ -198,16 +175,8 @@ def forecast(
 
     To first order in the step h, T steps of P passes with elements from ν and K mini-batches b have the mean square
     drift (h T slope)² (bias² + noise²/(P T)), with slope = ‖(1 − Π)∇R‖, bias = ‖(Π_ν − Π)∇R‖ / slope and
-    noise² = Σ_b (‖(1 − Π)∇R_b‖² − ‖(Π_ν − Π)∇R_b‖²) / (K slope)².
-
-    Parameters
-    ----------
-    task, start
-        As for training; ``task.batch`` samples share an element.
-    law
-        The law ν; the bias of Haar measure is 0.
-    batches
-        Use so many evenly spaced mini-batches for the noise instead of all.
+    noise² = Σ_b (‖(1 − Π)∇R_b‖² − ‖(Π_ν − Π)∇R_b‖²) / (K slope)². The bias of Haar measure is 0. The noise can be
+    estimated from so many evenly spaced mini-batches instead of all.
     """
     network = task.network
     maps = network.embed(start)
@@ -239,8 +208,8 @@ def _biased(network: Network, law: Law, grads: Sequence[Tensor]) -> Tensor:
 class History(NamedTuple):
     """What was recorded of every layer after every step: shape ``(epochs + 1, runs, layers)``, float64, on the CPU."""
 
-    moved: Tensor  # ‖A_i − A_i⁰‖
-    off: Tensor  # ‖(A_i)_{E^⊥}‖
+    moved: Tensor  #: ‖A_i − A_i⁰‖
+    off: Tensor  #: ‖(A_i)_{E^⊥}‖
 
     @property
     def distance(self) -> Tensor:
@@ -269,22 +238,10 @@ def train(
     What is stored of a run is its displacement A − A⁰ (and A⁰ ∈ E in reduced coordinates), so that small distances
     are not lost in rounding A itself, in float32 too.
 
-    Parameters
-    ----------
-    task, start
-        The data, and reduced coordinates of A⁰ as from ``Network.start``; they fix dtype and device.
-    strategy
-        How gradients are formed.
-    epochs, rate
-        Number of steps and step size.
-    seed
-        Seed of the augmentation; run r draws from a stream of its own.
-    first_run
-        Number of the first run in ``start``, so that a part of the runs can be trained alone.
-    runs_at_once
-        Runs trained together; by default as many as keep the working set near 64 MiB, at least one.
-    part
-        Samples per run that go through the network together; does not change the result beyond rounding.
+    The start, reduced coordinates of A⁰ as from ``Network.start``, fixes dtype and device. Each run, numbered from
+    ``first_run`` on, draws from a stream of its own. The result does not depend, beyond rounding, on how many runs are
+    trained together (by default as many as keep the working set near 64 MiB), nor on the part of the samples per run
+    that goes through the network at once.
     """
     if not (runs := len(start[0])):
         raise ValueError("start must hold at least one run, got none")

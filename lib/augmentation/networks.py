@@ -37,8 +37,8 @@ def uneven(x: Tensor) -> Tensor:
 class Space:
     """The space R^channels ⊗ V on which the group acts through V."""
 
-    channels: int
-    representation: Representation
+    channels: int  #: how often V stands in it
+    representation: Representation  #: V
 
     @property
     def size(self) -> int:
@@ -50,29 +50,17 @@ class Space:
 class Architecture:
     """What a network is made of.
 
-    Attributes
-    ----------
-    spaces : tuple of Space
-        Input, hidden and output space; all of one group, acting by permutations.
-    activations : tuple of str or callable
-        One per layer, a key of ``ACTIVATIONS`` or a function of features ``(..., channels, dim V)``.
-    normalized : tuple of bool
-        Whether a layer normalisation over the channels, at each coordinate, follows the activation.
-    scales : tuple of float
-        Standard deviations of the Gaussian matrices that are projected onto E at the start.
-    loss : str
-        ``"binary"`` (sigmoid, cross-entropy), ``"classes"`` (softmax, cross-entropy), or ``"masks"`` (sigmoid at every
-        pixel of every channel; cross-entropy, mean over pixels, sum over channels).
-    centre : float
-        Subtracted from every input.
+    An activation is a key of ``ACTIVATIONS`` or a function of features ``(..., channels, dim V)``. The loss is
+    ``"binary"`` (sigmoid, cross-entropy), ``"classes"`` (softmax, cross-entropy), or ``"masks"`` (sigmoid at every
+    pixel of every channel; cross-entropy, mean over pixels, sum over channels).
     """
 
-    spaces: tuple[Space, ...]
-    activations: tuple[str | Activation, ...]
-    normalized: tuple[bool, ...]
-    scales: tuple[float, ...]
-    loss: str
-    centre: float = 0.5
+    spaces: tuple[Space, ...]  #: input, hidden and output space; all of one group, acting by permutations
+    activations: tuple[str | Activation, ...]  #: one per layer
+    normalized: tuple[bool, ...]  #: whether normalisation over the channels, at each coordinate, follows the activation
+    scales: tuple[float, ...]  #: standard deviations of the Gaussian matrices that are projected onto E at the start
+    loss: str  #: ``"binary"``, ``"classes"`` or ``"masks"``
+    centre: float = 0.5  #: subtracted from every input
 
     @property
     def group(self) -> Group:
@@ -81,13 +69,7 @@ class Architecture:
 
 
 class LayerSpace:
-    """The linear maps R^in ⊗ V → R^out ⊗ W and the equivariant ones among them.
-
-    Attributes
-    ----------
-    mean : OrbitMean
-        Projection of one block V → W.
-    """
+    """The linear maps R^in ⊗ V → R^out ⊗ W and the equivariant ones among them; ``mean`` projects one block V → W."""
 
     def __init__(self, source: Space, target: Space) -> None:
         self.source, self.target = source, target
@@ -203,16 +185,11 @@ class Network:
     def __call__(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
         """Return the outputs before the final sigmoid or softmax, shape ``(runs, samples, channels, dim W)``.
 
-        Parameters
-        ----------
-        parameters
-            Dense layers, or reduced coordinates (told apart by their number of axes), one tensor per layer.
-        x
-            Inputs, shape ``(runs or 1, samples, channels, dim V)``.
+        Parameters are dense layers, or reduced coordinates (told apart by their number of axes), one tensor per layer;
+        inputs have the shape ``(runs or 1, samples, channels, dim V)``.
         """
-        runs = {len(p) for p in parameters}
-        if len(runs) > 1 or len(x) not in (1, *runs):
-            raise ValueError(f"parameters and x must be of one number of runs, got {sorted(runs)} and {len(x)}")
+        if any(len(p) != len(parameters[0]) for p in parameters) or len(x) not in (1, len(parameters[0])):
+            raise ValueError(f"x must hold 1 or {len(parameters[0])} runs like the parameters, got {len(x)}")
         h = x - self.architecture.centre
         for i, (layer, p) in enumerate(zip(self.layers, parameters, strict=True)):
             h = self._activations[i](layer.apply(p if p.ndim == 5 else layer.embed(p), h))
@@ -223,12 +200,7 @@ class Network:
     def losses(self, parameters: Sequence[Tensor], x: Tensor, y: Tensor) -> Tensor:
         """Return the loss of every run and sample, shape ``(runs, samples)``.
 
-        Parameters
-        ----------
-        parameters, x
-            As in :meth:`__call__`.
-        y
-            Targets: ``(runs or 1, samples)`` for ``"binary"`` and ``"classes"``, else of the outputs' shape.
+        Targets are ``(runs or 1, samples)`` for ``"binary"`` and ``"classes"``, else of the outputs' shape.
         """
         out = self(parameters, x)
         y = y.expand(len(out), *y.shape[1:])

@@ -24,18 +24,10 @@ Risk = Callable[[Tensor], Tensor]
 class SmallNetwork:
     """The network x ↦ A_k σ(A_{k−1} … σ(A_1 x)) without biases (Nordenfors, Ohlsson, Flinth 2023, equation (1)).
 
-    Parameters
-    ----------
-    spaces
-        Representations of one group on input, hidden spaces and output, V_0, …, V_k with k ≥ 1.
-    nonlinearity
-        σ, applied between the layers to arrays ``(..., dim V_i)``. It has to commute with the hidden representations
-        for the theorems to hold; that is not checked, so that a control can break it.
-
-    Attributes
-    ----------
-    layers : DirectSum
-        The action on L, whose vectors are the flattened layers one after the other.
+    The spaces V_0, …, V_k with k ≥ 1 are representations of one group; ``layers`` is the action on L, whose vectors are
+    the flattened layers one after the other. The nonlinearity σ, applied between the layers to arrays
+    ``(..., dim V_i)``, has to commute with the hidden representations for the theorems to hold; that is not checked, so
+    that a control can break it.
     """
 
     def __init__(self, spaces: Sequence[Representation], nonlinearity: Callable[[Tensor], Tensor] = torch.tanh) -> None:
@@ -54,12 +46,8 @@ class SmallNetwork:
 class Risks:
     """The risks R, R^aug and R^eqv of a network on one data set, or on one data set per run, for the loss ½‖·‖².
 
-    Parameters
-    ----------
-    network
-        The network; its group must be finite.
-    x, y
-        Inputs ``(..., n, dim V_0)`` and targets ``(..., n, dim V_k)``; leading axes broadcast against the parameters'.
+    The group is finite. Inputs ``(..., n, dim V_0)`` and targets ``(..., n, dim V_k)`` may have leading axes, which
+    broadcast against the parameters'.
     """
 
     def __init__(self, network: SmallNetwork, x: Tensor, y: Tensor) -> None:
@@ -126,21 +114,10 @@ def hessian(risk: Risk, parameters: Tensor) -> Tensor:
 def descend(
     risk: Risk, start: Tensor, rate: float, steps: int, observe: Callable[[Tensor], Tensor]
 ) -> tuple[Tensor, Tensor]:
-    """Run full-batch gradient descent A ← A − h ∇R(A) and watch it.
+    """Run full-batch gradient descent A ← A − h ∇R(A), shape ``(..., dim L)``, and watch it.
 
-    Parameters
-    ----------
-    risk, start
-        A function from ``(..., dim L)`` to ``(...)``, and the initial parameters, shape ``(..., dim L)``.
-    rate, steps
-        The step h ≥ 0 and the number of steps.
-    observe
-        A function of the parameters.
-
-    Returns
-    -------
-    tuple of Tensor
-        The last parameters, and what was observed before the first and after every step, shape ``(steps + 1, ...)``.
+    Returns the last parameters, and what was observed of them before the first and after every step, shape
+    ``(steps + 1, ...)``.
 
     Examples
     --------

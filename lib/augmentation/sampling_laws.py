@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lib.checks import check_probabilities, check_tensor
+from lib.checks import check_probabilities
 from lib.symmetry.groups import FiniteGroup, Group
 from lib.symmetry.haar import uniform, wide
 from lib.symmetry.representations import Representation
@@ -26,20 +26,12 @@ LISTING_LIMIT = 4096
 class Law:
     """A probability law on a finite group: the law of a product g_1 g_2 … of independent factors.
 
-    Attributes
-    ----------
-    name : str
-        Name for tables.
-    group : Group
-        The group.
-    factors : tuple of (Tensor, Tensor)
-        Elements ``(m, *element_shape)`` and probabilities ``(m,)`` of every factor; empty for Haar measure on a group
-        too large to list.
+    There are no factors for Haar measure on a group too large to list.
     """
 
-    name: str
-    group: Group
-    factors: tuple[tuple[Tensor, Tensor], ...]
+    name: str  #: for tables
+    group: Group  #: the group
+    factors: tuple[tuple[Tensor, Tensor], ...]  #: elements ``(m, *element_shape)`` and probabilities ``(m,)`` of each
 
     def __post_init__(self) -> None:
         for elements, weights in self.factors:
@@ -74,10 +66,7 @@ class Law:
         return g
 
     def average(self, representation: Representation, x: Tensor) -> Tensor:
-        """Return ∫ ρ(g) x dν(g) for x of shape ``(..., *representation.shape)``, factor by factor."""
-        if not self.factors:
-            raise ValueError(f"{self.name} on {self.group} cannot be listed")
-        check_tensor("x", x, representation.shape, inexact=True)
+        """Return ∫ ρ(g) x dν(g) for x of shape ``(..., *representation.shape)``, factor by factor (one at least)."""
         for elements, weights in reversed(self.factors):
             total = torch.zeros_like(x, dtype=wide(x))
             for g, w in zip(elements, weights.tolist(), strict=True):
@@ -101,16 +90,10 @@ def mixture(group: FiniteGroup, share: float) -> Law:
 
 
 def published(sampler: str, group: FiniteGroup, side: int) -> Law:
-    """Return the law of a published random transformation of images, executed.
+    """Return the law of a published random transformation of images with so many pixels per side, executed.
 
-    Parameters
-    ----------
-    sampler
-        ``"rotations"``, ``"flattened rotations"``, ``"row shifts"``, ``"translations"`` or ``"motions"``.
-    group
-        The group that acts on the images: C4, or shifts, or shifts and turns, as from ``image_representation``.
-    side
-        Pixels per side.
+    Samplers are ``"rotations"``, ``"flattened rotations"``, ``"row shifts"``, ``"translations"`` and ``"motions"``; the
+    group is C4, or shifts, or shifts and turns, as from ``image_representation``.
 
     Examples
     --------

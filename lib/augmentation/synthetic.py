@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from lib.checks import check_tensor, seeded
+from lib.checks import seeded
 
 
 def block_graphs(
@@ -15,27 +15,10 @@ def block_graphs(
 ) -> tuple[Tensor, Tensor]:
     """Return graphs of the stochastic block model with two hidden blocks, and whether each is connected (ibid., D.1).
 
-    The nodes are divided at random into two halves. An edge is present with probability ``within`` inside a half and
-    ``across`` between them, independently.
-
-    Parameters
-    ----------
-    count
-        Number of graphs.
-    nodes
-        Number of nodes n, even.
-    within, across
-        Edge probabilities.
-    seed
-        Seed of the generator.
-
-    Returns
-    -------
-    tuple of Tensor
-        Adjacency matrices, shape ``(count, 1, n²)``, float64; labels 0 or 1, shape ``(count,)``, int64.
+    The n nodes, an even number, are divided at random into two halves. An edge is present with probability ``within``
+    inside a half and ``across`` between them, independently. Adjacency matrices have shape ``(count, 1, n²)``, float64;
+    labels 0 or 1 ``(count,)``, int64.
     """
-    if nodes % 2:
-        raise ValueError(f"nodes must be even for two equal blocks, got {nodes}")
     generator = seeded(seed)
     block = torch.rand(count, nodes, generator=generator, device="cpu").argsort(-1) < nodes // 2
     same = block[:, :, None] == block[:, None, :]
@@ -56,23 +39,11 @@ def connected(adjacency: Tensor) -> Tensor:
 
 
 def polygon_coverage(corners: Tensor, size: int, oversampling: int = 8) -> Tensor:
-    """Return how much of every pixel of the square [−1, 1]² a convex polygon covers.
+    """Return how much of every pixel of the square [−1, 1]² a convex polygon covers, shape ``(..., size, size)``.
 
-    Parameters
-    ----------
-    corners
-        Corners in counter-clockwise order, shape ``(..., corners, 2)``; row 0 of the image is y = 1.
-    size
-        Pixels per side.
-    oversampling
-        Test points per pixel side: the coverage is the share of ``oversampling²`` points inside.
-
-    Returns
-    -------
-    Tensor
-        Shape ``(..., size, size)``.
+    Corners come in counter-clockwise order, shape ``(..., corners, 2)``; row 0 of the image is y = 1. The coverage is
+    the share of ``oversampling²`` points inside.
     """
-    check_tensor("corners", corners, (None, 2), inexact=True, real=True)
     fine = size * oversampling
     line = (torch.arange(fine, dtype=corners.dtype, device=corners.device) + 0.5) * (2 / fine) - 1
     x, y = line[None, :], -line[:, None]
@@ -89,21 +60,8 @@ def simple_shapes(count: int, size: int = 14, seed: int = 0) -> tuple[Tensor, Te
 
     With equal probability an equilateral triangle or a regular pentagon, first corner to the right, of radius uniform
     in [.7, .8] about a centre uniform in [−.5, .5]², drawn on the canvas [−1, 1]², white on black. The masks mark
-    pixels that are more than half covered; the mask of the absent shape is zero.
-
-    Parameters
-    ----------
-    count
-        Number of images.
-    size
-        Pixels per side.
-    seed
-        Seed of the generator.
-
-    Returns
-    -------
-    tuple of Tensor
-        Images ``(count, 1, size²)`` with values in [0, 1]; masks ``(count, 2, size²)``, triangle first. Both float64.
+    pixels that are more than half covered; the mask of the absent shape is zero. Images ``(count, 1, size²)`` have
+    values in [0, 1]; masks have shape ``(count, 2, size²)``, triangle first; both are float64.
     """
     generator = seeded(seed)
     draw = torch.rand(count, 4, generator=generator, dtype=torch.float64, device="cpu")

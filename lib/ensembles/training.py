@@ -32,28 +32,18 @@ SUPPORTS = {
 class Network:
     """The architecture of one member.
 
-    Attributes
-    ----------
-    size : int
-        Side of the square images, a multiple of 4, so that both pooling grids are moved to themselves by quarter turns.
-    channels, classes : int
-        Channels of every convolution, and number of classes.
-    support : str
-        ``"full"`` (9 taps), ``"plus"`` (5 taps) or ``"skewed"``, a plus with one corner instead of its centre. The
-        first two are invariant under quarter turns and mirrors.
+    The support of the filters is ``"full"`` (9 taps), ``"plus"`` (5 taps) or ``"skewed"``, a plus with one corner
+    instead of its centre. The first two are invariant under quarter turns and mirrors.
     """
 
-    size: int = 8
-    channels: int = 16
-    classes: int = 10
-    support: str = "plus"
+    size: int = 8  #: side of the square images, a multiple of 4: quarter turns move both pooling grids to themselves
+    channels: int = 16  #: of every convolution
+    classes: int = 10  #: number of classes
+    support: str = "plus"  #: a key of ``SUPPORTS``
 
     def __post_init__(self) -> None:
         if check_int("size", self.size, minimum=4) % 4:
-            raise ValueError(
-                f"size must be a multiple of 4, got {self.size}: two poolings of 2 × 2 pixels would leave a border, "
-                "and quarter turns would not fit the coarse grids"
-            )
+            raise ValueError(f"size must be a multiple of 4 for two poolings of 2 × 2 pixels, got {self.size}")
         check_choice("support", self.support, SUPPORTS)
 
     @property
@@ -82,24 +72,12 @@ class Network:
         return torch.einsum("bi,oi->bo", h.flatten(1), head.flatten(1)) + bias
 
     def outputs(self, members: Members, x: Tensor, part: int | None = None) -> Tensor:
-        """Return the logits of all members.
+        """Return the logits of all members, shape ``(m, batch, classes)``, computed for so many at a time.
 
-        Parameters
-        ----------
-        members
-            Parameters with a leading axis of members, shapes ``(m, *shape)`` for :attr:`shapes`.
-        x
-            Images, shape ``(m, batch, size, size)``, or ``(1, batch, size, size)`` if all members see the same.
-        part
-            Members at a time.
-
-        Returns
-        -------
-        Tensor
-            Shape ``(m, batch, classes)``.
+        Parameters have a leading axis of members, shapes ``(m, *shape)`` for :attr:`shapes`; images have the shape
+        ``(m, batch, size, size)``, or ``(1, batch, size, size)`` if all members see the same.
         """
-        check_tensor("x", x, (self.size, self.size), inexact=True)
-        if not len(members[0]) or not x.numel():
+        if not len(members[0]) or not check_tensor("x", x, (self.size, self.size), inexact=True).numel():
             raise ValueError(f"members and x must not be empty, got {len(members[0])} and shape {tuple(x.shape)}")
         x = x.expand(len(members[0]), -1, -1, -1)
         return torch.func.vmap(self.member, chunk_size=part)(members, x)
@@ -126,16 +104,14 @@ def draw_members(
     dtype: torch.dtype = torch.float32,
     device: torch.device | str = "cpu",
 ) -> Members:
-    """Return members with Gaussian weights; member i depends on the seed and on i only.
+    """Return members ``first`` to ``first + count − 1`` with Gaussian weights; member i depends on seed and i only.
+
+    They are drawn on the CPU; the bias of the head is zero.
 
     Parameters
     ----------
-    network
-        The architecture.
-    count, first
-        Members ``first`` to ``first + count − 1``.
-    seed
-        Seed of the ensemble.
+    network, count, seed, first
+        The architecture, how many members, the seed of the ensemble, and the number of the first member.
     tilt
         Means of the left, middle and right taps of every filter. Without it the law is the same for all taps of the
         support, and invariant under quarter turns and mirrors.
@@ -143,12 +119,7 @@ def draw_members(
         Standard deviation of the head: ``"unit"``, 1, as Nordenfors and Flinth have it; ``"small"``, 1/√(number of its
         inputs), so that logits start at size one. Filters have standard deviation 1.
     dtype, device
-        Type of the parameters, and where they are; they are drawn on the CPU.
-
-    Returns
-    -------
-    tuple of Tensor
-        Shapes ``(count, *shape)`` for the shapes of the network; the bias of the head is zero.
+        Of the parameters.
     """
     check_choice("head", head, ("unit", "small"))
     here = {"dtype": torch.float64, "device": "cpu"}
@@ -164,12 +135,7 @@ def draw_members(
 def loss_gradient(network: Network, members: Members, x: Tensor, y: Tensor) -> Members:
     """Return the gradient of every member's own mean cross-entropy, shapes as the members.
 
-    Parameters
-    ----------
-    network, members
-        The ensemble.
-    x, y
-        Images ``(m, batch, size, size)``, or ``(1, …)`` for all; classes ``(batch,)``.
+    Images are ``(m, batch, size, size)``, or ``(1, …)`` for all; classes ``(batch,)``.
     """
     with torch.enable_grad():
         leaves = tuple(p.detach().requires_grad_() for p in members)
@@ -197,10 +163,8 @@ def train(
     ----------
     network, members
         The ensemble, member numbers from ``first`` on.
-    table
-        Training images moved by every group element, the identity first: ``(|G|, n, size, size)``.
-    labels
-        Classes, shape ``(n,)``, int64.
+    table, labels
+        Training images moved by every group element, the identity first: ``(|G|, n, size, size)``; classes ``(n,)``.
     epochs, batch, rate
         Passes over the data, images per step, and the step.
     seed, first
@@ -217,8 +181,7 @@ def train(
     >>> net.outputs(members, x[None]).shape
     torch.Size([5, 6, 3])
     """
-    check_tensor("table", table, (None, len(labels), network.size, network.size), inexact=True, real=True)
-    if not table.numel():
+    if not check_tensor("table", table, (None, len(labels), network.size, network.size), inexact=True).numel():
         raise ValueError(f"table must not be empty, got shape {tuple(table.shape)}")
     elements, n = table.shape[:2]
     numbers = [0] if shared else range(first, first + len(members[0]))
@@ -247,18 +210,9 @@ def train_ensemble(
 ) -> Members:
     """Draw and train an ensemble, block by block, and return all members.
 
-    Parameters
-    ----------
-    network, table, labels
-        Architecture, moved images, classes, see :func:`train`; the parameters take dtype and device of the images.
-    count
-        Number of members.
-    tilt, head, seed
-        As in :func:`draw_members`; the seed is that of the training as well.
-    block
-        Members trained at once, as groups of one convolution; 8 to 64 are fastest on a CPU, more on a GPU.
-    **how
-        ``epochs``, ``batch``, ``rate`` and ``shared`` of :func:`train`.
+    The parameters take dtype and device of the images. Tilt, head and seed are those of :func:`draw_members`, the seed
+    that of the training as well; ``epochs``, ``batch``, ``rate`` and ``shared`` those of :func:`train`. A block of
+    members is trained at once, as groups of one convolution; 8 to 64 are fastest on a CPU, more on a GPU.
     """
     kind = {"dtype": table.dtype, "device": table.device}
     done = []

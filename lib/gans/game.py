@@ -11,7 +11,7 @@ from torch import Tensor
 from lib.checks import check_choice
 
 
-def descend(loss: Tensor, optimiser: torch.optim.Optimizer) -> None:
+def step_against(loss: Tensor, optimiser: torch.optim.Optimizer) -> None:
     """Take a step against losses of several runs, which are summed and so do not touch each other."""
     parameters = [p for group in optimiser.param_groups for p in group["params"]]
     for p, slope in zip(parameters, torch.autograd.grad(loss.sum(), parameters), strict=True):

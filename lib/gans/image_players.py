@@ -44,15 +44,15 @@ START_SIZES = range(4, 8)
 
 @dataclass(frozen=True)
 class ImageNoise:
-    """What a generator turns into images: standard normal z, uniform group elements, and labels.
+    """What a generator turns into images.
 
-    Shapes ``(n, latent)``, ``(n, k)`` (int64) and ``(n,)`` (int64). The elements are drawn for every kind, so that all
-    kinds share their random numbers, and used by the kind ``"equivariant"`` only.
+    The elements are drawn for every kind, so that all kinds share their random numbers, and used by the kind
+    ``"equivariant"`` only.
     """
 
-    z: Tensor
-    element: Tensor
-    labels: Tensor
+    z: Tensor  #: standard normal, shape ``(n, latent)``
+    element: Tensor  #: uniform elements of the group, shape ``(n, k)``
+    labels: Tensor  #: shape ``(n,)``
 
 
 class Generator(nn.Module):
@@ -67,10 +67,8 @@ class Generator(nn.Module):
         Channels of the images; number of labels. One class (all labels 0) is the unconditional generator.
     channels
         *Total* channels of the hidden layers, a multiple of the order of the group.
-    group
-        A key of ``GROUPS``; ``"none"`` for the plain generator.
-    kind
-        One of ``KINDS``; the generators that are not equivariant do not place z on the group.
+    group, kind
+        A key of ``GROUPS``, ``"none"`` for the plain generator; and one of ``KINDS``.
     latent
         Length of z.
     rng
@@ -125,12 +123,7 @@ class Discriminator(nn.Module):
     """A class-conditional discriminator: residual blocks that halve the size, a mean over group and grid, a projection.
 
     The score is ``⟨w, φ(x)⟩ + b + ⟨e_label, φ(x)⟩`` (Miyato & Koyama 2018), invariant under the group like the features
-    φ. There is no batch normalisation, so penalties on single images make sense.
-
-    Parameters
-    ----------
-    size, colours, classes, channels, group, rng
-        As for :class:`Generator`; group ``"none"`` is the plain discriminator.
+    φ. There is no batch normalisation, so penalties on single images make sense. Arguments as for :class:`Generator`.
     """
 
     def __init__(
@@ -184,13 +177,9 @@ def players(
         Symmetry of the players that have one, ``"p4"``, ``"p4m"`` or ``"p8"``.
     size, colours, classes, latent
         As for :class:`Generator`.
-    channels
+    channels, matched
         Total channels of both players. If ``matched``, symmetric ones have as many as give them the parameters of a
         plain one of so many channels.
-    matched
-        Whether players have equal numbers of parameters, not channels.
-    seed
-        Of the initial weights.
     """
     kind, judge = kinds_of(pairing, KINDS, JUDGES)
 

@@ -25,22 +25,12 @@ _SLOPE = 0.1  # of the leaky rectifier
 
 @dataclass(frozen=True, eq=False)
 class Weights:
-    """A matrix that is filled from free numbers, as :func:`untied`, :func:`filters` and :func:`tied` say.
+    """A matrix that is filled from free numbers, as :func:`untied`, :func:`filters` and :func:`tied` say."""
 
-    Attributes
-    ----------
-    outputs, inputs : int
-        Numbers of rows and columns.
-    count : int
-        How many free numbers there are.
-    expand : callable
-        Takes free numbers ``(runs, count)`` to matrices ``(runs, outputs, inputs)`` on their device.
-    """
-
-    outputs: int
-    inputs: int
-    count: int
-    expand: Callable[[Tensor], Tensor]
+    outputs: int  #: number of rows
+    inputs: int  #: number of columns
+    count: int  #: how many free numbers there are
+    expand: Callable[[Tensor], Tensor]  #: of free numbers ``(runs, count)`` to matrices on their device
 
 
 def untied(outputs: int, inputs: int) -> Weights:
@@ -51,14 +41,8 @@ def untied(outputs: int, inputs: int) -> Weights:
 def filters(matrices: Tensor, copies: int, back: bool = False) -> Weights:
     """Return an equivariant matrix from a representation into copies of the regular one, or with ``back`` out of them.
 
-    Parameters
-    ----------
-    matrices
-        ρ(g) of all elements, orthogonal, shape ``(|G|, d, d)``.
-    copies
-        Number of filters; coordinate ``c·|G| + g`` of the regular side belongs to filter c and element g.
-    back
-        Whether the images of the filters are columns instead of rows.
+    The matrices are ρ(g) of all elements, orthogonal, shape ``(|G|, d, d)``. There is a filter for each copy;
+    coordinate ``c·|G| + g`` of the regular side belongs to filter c and element g.
     """
     order, dim, _ = matrices.shape
     there = cache(matrices.to)
@@ -92,21 +76,8 @@ class Players:
     of tied and untied matrices start with the same law; first biases are Gaussian, to break the symmetry x ↦ −x
     of the first layer's law, the others zero.
 
-    Parameters
-    ----------
-    ties
-        For each layer the ties of its matrix and of its bias.
-    runs
-        Number of networks.
-    rng
-        Source of the initial weights.
-    dtype
-        Type of the weights.
-
-    Attributes
-    ----------
-    parameters : list of Tensor
-        Free numbers, leaves of shape ``(runs, count)``, two per layer.
+    Ties are those of matrix and bias for each layer. ``parameters`` are the free numbers of all runs, leaves of shape
+    ``(runs, count)``, two per layer.
     """
 
     def __init__(

@@ -32,34 +32,17 @@ BANDWIDTHS = (1.0, 2.0, 4.0)  # of the bounded kernel of a score; the circle has
 class Mixture:
     """A mixture of |Σ| equal pieces on a circle, ``x = E (R^k c + scale · ξ)`` with k random.
 
-    R turns by 2π/|Σ|, c lies at the angle π/|Σ|, and ξ is a standard Gaussian or a Student vector of the plane.
-
-    Attributes
-    ----------
-    dim : int
-        Dimension of the space, even.
-    radius, scale : float
-        Distance of the pieces from the origin, and their width.
-    freedom : float or None
-        Degrees of freedom of the Student law, ``ξ = √(ν/χ²_ν) · N(0, 1)``; ``None`` for the Gaussian. At ν ≤ 1 the mean
-        does not exist. (Birrell et al. 2022 have ν = 1/2, in a plane of R^12.)
-    weights : tuple of float
-        Chances of the pieces, counted anticlockwise; empty for equal ones. The law is invariant when they are equal.
-    group : FiniteGroup
-        Σ, one of C_n and D_n with at least two elements.
-
-    Raises
-    ------
-    ValueError
-        A dimension that is odd, another group, weights that do not sum to one.
+    R turns by 2π/|Σ|, c lies at the angle π/|Σ|, and ξ is a standard Gaussian or a Student vector of the plane,
+    ``ξ = √(ν/χ²_ν) · N(0, 1)`` with ν degrees of freedom; at ν ≤ 1 the mean does not exist. (Birrell et al. 2022 have
+    ν = 1/2, in a plane of R^12.) The law is invariant when the weights are equal.
     """
 
-    dim: int = 2
-    radius: float = 3.0
-    scale: float = 0.4
-    freedom: float | None = None
-    weights: tuple[float, ...] = ()
-    group: FiniteGroup = field(default_factory=lambda: Cyclic(4))
+    dim: int = 2  #: dimension of the space, even
+    radius: float = 3.0  #: distance of the pieces from the origin
+    scale: float = 0.4  #: width of the pieces
+    freedom: float | None = None  #: ν; ``None`` for the Gaussian
+    weights: tuple[float, ...] = ()  #: chances of the pieces, counted anticlockwise; empty for equal ones
+    group: FiniteGroup = field(default_factory=lambda: Cyclic(4))  #: Σ, one of C_n and D_n with at least two elements
 
     def __post_init__(self) -> None:
         if self.dim % 2:
@@ -135,14 +118,7 @@ def score(points: Tensor, truth: Tensor, law: Mixture) -> dict[str, Tensor]:
     ``w1`` and ``w1_invariant``: the Wasserstein-1 distance, and that of orbits; of squashed points where the law has no
     mean. Then also ``mmd``: the root of the squared MMD of a mean of bounded kernels, on points as they are.
     ``smallest_share``: the share of points in the emptiest sector. A run whose points are not finite gets the distance
-    NaN and an empty sector.
-
-    Parameters
-    ----------
-    points, truth
-        Shapes ``(runs, n, dim)`` and ``(runs, m, dim)``.
-    law
-        The law.
+    NaN and an empty sector. Points and truth have the shapes ``(runs, n, dim)`` and ``(runs, m, dim)``.
     """
     heavy = law.freedom is not None and law.freedom <= 1
     names = ["w1", "w1_invariant"] + ["mmd"] * heavy
@@ -175,14 +151,8 @@ def mmd_loss(x: Tensor, y: Tensor, kernel: Callable[[Tensor, Tensor], Tensor]) -
     """Return the unbiased estimate of the squared maximum mean discrepancy (Gretton et al. 2012), one value per run.
 
     MMD is the supremum of E_Q γ − E_P γ over the unit ball of the kernel's space, which is invariant if the kernel is
-    averaged over a group; no discriminator is trained. The estimate may be slightly negative.
-
-    Parameters
-    ----------
-    x, y
-        Points, shapes ``(..., n, d)`` and ``(..., m, d)`` with at least two points each.
-    kernel
-        Maps two clouds to the matrix ``(..., n, m)``.
+    averaged over a group; no discriminator is trained. The estimate may be slightly negative. Clouds ``(..., n, d)``
+    and ``(..., m, d)`` have at least two points each; the kernel maps them to the matrix ``(..., n, m)``.
     """
     return _off_diagonal_mean(kernel(x, x)) + _off_diagonal_mean(kernel(y, y)) - 2 * kernel(x, y).mean((-2, -1))
 
@@ -198,15 +168,17 @@ def squash(x: Tensor) -> Tensor:
     A smooth bijection of R^dim that commutes with all orthogonal maps. A length with tail P(‖x‖ > r) ~ r^{-ν} becomes
     one with tail e^{-νr}, which has all moments.
     """
-    check_tensor("x", x, (None,), inexact=True, real=True)
-    unit = unit_of(x, -1)
-    length = (unit * torch.linalg.vector_norm(x / unit, dim=-1, keepdim=True)).clamp_min(torch.finfo(x.dtype).tiny)
+    length = _length(x)
     return x * (torch.log1p(length) / length)
 
 
 def unsquash(u: Tensor) -> Tensor:
     """Return ``u · (e^{‖u‖} − 1)/‖u‖``, the inverse of :func:`squash`; NaN where a game left the numbers."""
-    check_tensor("u", torch.nan_to_num(u), (None,), inexact=True, real=True)
-    unit = unit_of(u, -1)
-    length = (unit * torch.linalg.vector_norm(u / unit, dim=-1, keepdim=True)).clamp_min(torch.finfo(u.dtype).tiny)
+    length = _length(u)
     return u * (torch.expm1(length) / length)
+
+
+def _length(x: Tensor) -> Tensor:
+    """Return the lengths along the last axis, which is kept, at least the smallest normal number."""
+    unit = unit_of(check_tensor("x", torch.nan_to_num(x), inexact=True, real=True), -1)
+    return (unit * torch.linalg.vector_norm(x / unit, dim=-1, keepdim=True)).clamp_min(torch.finfo(x.dtype).tiny)

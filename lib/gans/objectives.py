@@ -32,35 +32,19 @@ class Objective:
     """What the two players of one game optimise; made by :func:`objective`.
 
     Scores of real and of generated points have shapes ``(..., n)`` and ``(..., m)``; leading axes are independent runs,
-    and every value and loss has shape ``(...)``.
-
-    Attributes
-    ----------
-    name : str
-        One of ``NAMES``.
-    real, fake : callable
-        The functions a and b.
-    constant : float
-        Added so that H = 0 for Q = P at the best γ.
-    relative : bool
-        Whether c = 1: scores are compared with the mean score of the other law.
-    non_saturating : bool
-        Whether the generator minimises H with a and b exchanged instead of H itself; the same fixed points, but
-        gradients that do not vanish while the discriminator is sure.
-    penalty : str or None
-        The gradient penalty that keeps γ in Γ or smooth, see :func:`gradient_penalty`.
-    penalty_weight : float
-        Its weight; 0 without penalty.
+    and every value and loss has shape ``(...)``. The generator of a game that does not saturate minimises H with a and
+    b exchanged instead of H itself; the same fixed points, but gradients that do not vanish while the discriminator is
+    sure.
     """
 
-    name: str
-    real: Scores
-    fake: Scores
-    constant: float = 0.0
-    relative: bool = False
-    non_saturating: bool = False
-    penalty: str | None = None
-    penalty_weight: float = 0.0
+    name: str  #: one of ``NAMES``
+    real: Scores  #: a
+    fake: Scores  #: b
+    constant: float = 0.0  #: added so that H = 0 for Q = P at the best γ
+    relative: bool = False  #: whether c = 1: scores are compared with the mean score of the other law
+    non_saturating: bool = False  #: whether the generator minimises the exchanged game
+    penalty: str | None = None  #: what keeps γ in Γ or smooth, see :func:`gradient_penalty`
+    penalty_weight: float = 0.0  #: its weight; 0 without penalty
 
     def value(self, real_scores: Tensor, fake_scores: Tensor) -> Tensor:
         """Return H(γ; Q, P) with both laws replaced by samples; the discriminator maximises it."""
@@ -88,7 +72,7 @@ class Objective:
         real, fake = real.detach(), fake.detach()
         if self.penalty is None:
             return -self.value(discriminator(real), discriminator(fake))
-        scores, penalty = _penalised(discriminator, real, fake, self.penalty, generator)
+        scores, penalty = gradient_penalty(discriminator, real, fake, self.penalty, generator)
         at_real = scores if self.penalty == "real" else discriminator(real)
         return self.penalty_weight * penalty - self.value(at_real, discriminator(fake))
 
@@ -129,12 +113,12 @@ def objective(name: str) -> Objective:
 
 def gradient_penalty(
     discriminator: Scores, real: Tensor, fake: Tensor, kind: str, generator: torch.Generator | None = None
-) -> Tensor:
-    """Return the penalty on the slope of a discriminator, one value per run; differentiable in its parameters.
+) -> tuple[Tensor, Tensor]:
+    """Return the scores of the points at which a penalty looks at the slope, and the penalty, one value per run.
 
     ``two_sided``: E (‖∇γ‖ − 1)² (Gulrajani et al. 2017) and ``one_sided``: E max(0, ‖∇γ‖² − 1) (Birrell et al. 2022),
-    both at points drawn uniformly on segments between a real and a generated point; ``real``: E ‖∇γ‖²/2 at real points
-    (Mescheder et al. 2018).
+    both at points that the generator draws uniformly on segments between a real and a generated point; ``real``:
+    E ‖∇γ‖²/2 at real points (Mescheder et al. 2018). All are differentiable in the discriminator's parameters.
 
     Parameters
     ----------
@@ -142,20 +126,9 @@ def gradient_penalty(
         Maps points ``(..., n, *event)`` to scores ``(..., n)``; every score may depend on its own point only.
     real, fake
         Points ``(..., n, d)`` of one shape; for ``real``, which does not look at ``fake``, also images.
-    kind
-        ``"two_sided"``, ``"one_sided"`` or ``"real"``.
-    generator
-        Source of the points on segments.
     """
-    return _penalised(discriminator, real, fake, check_choice("kind", kind, PENALTIES), generator)[1]
-
-
-def _penalised(
-    discriminator: Scores, real: Tensor, fake: Tensor, kind: str, generator: torch.Generator | None
-) -> tuple[Tensor, Tensor]:
-    """Return the scores of the points at which a penalty looks at the slope, and the penalty, one value per run."""
     points = check_tensor("real", real, inexact=True, real=True).detach()
-    if kind != "real":
+    if check_choice("kind", kind, PENALTIES) != "real":
         source = real.device if generator is None else generator.device
         share = torch.rand((*real.shape[:-1], 1), generator=generator, dtype=real.dtype, device=source)
         points = points + share.to(real.device) * (fake.detach() - points)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from lib.gans.game import descend, follow, kinds_of
+from lib.gans.game import follow, kinds_of, step_against
 from lib.gans.layers import Players, Weights, size, tied, untied
 from lib.gans.objectives import objective
 from lib.images.laws import TrainingSets
@@ -35,23 +35,14 @@ DISCRIMINATORS = ("plain", "invariant")
 class Generator:
     """Generators of images, one per run.
 
-    Attributes
-    ----------
-    kind : str
-        ``plain``; ``equivariant``: R_σ g₀(z); ``incomplete``: equivariant layers behind an unconstrained first one, and
-        no σ, so that the layers respect the group and the law need not.
-    turns : Turns
-        The group on images.
-    network : lib.gans.layers.Players
-        g₀: noise, then the class as a unit vector, to images.
-    classes : int
-        Number of classes; the network is told the class if there are at least two.
+    Kinds are ``plain``; ``equivariant``: R_σ g₀(z); ``incomplete``: equivariant layers behind an unconstrained first
+    one, and no σ, so that the layers respect the group and the law need not.
     """
 
-    kind: str
-    turns: Turns
-    network: Players
-    classes: int
+    kind: str  #: one of ``GENERATORS``
+    turns: Turns  #: the group on images
+    network: Players  #: g₀: noise, then the class as a unit vector, to images
+    classes: int  #: number of classes; the network is told the class if there are at least two
 
     def draw(self, labels: Tensor, rng: torch.Generator, coins: torch.Generator) -> tuple[Tensor, Tensor]:
         """Return noise ``(runs, n, latent)`` and numbers of uniform group elements ``(runs, n)`` for given classes.
@@ -80,22 +71,12 @@ class Generator:
 
 @dataclass(frozen=True, eq=False)
 class Discriminator:
-    """Discriminators of images, one per run: γ₀, or its average over the group.
+    """Discriminators of images, one per run: γ₀, or its average over the group."""
 
-    Attributes
-    ----------
-    kind : str
-        ``plain`` or ``invariant``.
-    turns, classes
-        As for :class:`Generator`.
-    network : lib.gans.layers.Players
-        γ₀: image, then the class as a unit vector, to a score.
-    """
-
-    kind: str
-    turns: Turns
-    network: Players
-    classes: int
+    kind: str  #: ``plain`` or ``invariant``
+    turns: Turns  #: the group on images
+    network: Players  #: γ₀: image, then the class as a unit vector, to a score
+    classes: int  #: number of classes
 
     def __call__(self, images: Tensor, labels: Tensor) -> Tensor:
         """Return scores ``(runs, n)`` of images ``(runs, n, p)``."""
@@ -110,33 +91,19 @@ class Discriminator:
 class Game:
     """A pairing and how it is trained.
 
-    Attributes
-    ----------
-    pairing : str
-        Kinds of the players, ``"generator/discriminator"``, one of ``GENERATORS`` and one of ``DISCRIMINATORS``.
-    width : int
-        Hidden units per layer of g₀ and γ₀.
-    latent, batch, iterations : int
-        Dimension of z, images per step, and steps.
-    rate, penalty, decay : float
-        Rate of Adam for both players, weight of the objective's gradient penalty, and weight of the past in the running
-        average of the generator's parameters, which is what draws the samples in the end.
-    objective : str
-        One of ``lib.gans.objectives.NAMES``.
-    augmented : bool
-        Whether every training image is moved by a random element each time it is used.
+    The running average of the generator's parameters is what draws the samples in the end.
     """
 
-    pairing: str = "plain/plain"
-    width: int = 48
-    latent: int = 16
-    batch: int = 32
-    iterations: int = 300
-    rate: float = 6e-3
-    penalty: float = 1.0
-    decay: float = 0.99
-    objective: str = "relativistic"
-    augmented: bool = False
+    pairing: str = "plain/plain"  #: ``"generator/discriminator"``, one of ``GENERATORS`` and of ``DISCRIMINATORS``
+    width: int = 48  #: hidden units per layer of g₀ and γ₀
+    latent: int = 16  #: dimension of z
+    batch: int = 32  #: images per step
+    iterations: int = 300  #: steps
+    rate: float = 6e-3  #: of Adam, for both players
+    penalty: float = 1.0  #: weight of the objective's gradient penalty
+    decay: float = 0.99  #: weight of the past in the running average
+    objective: str = "relativistic"  #: one of ``lib.gans.objectives.NAMES``
+    augmented: bool = False  #: whether every training image is moved by a random element each time it is used
 
     def __post_init__(self) -> None:
         kinds_of(self.pairing, GENERATORS, DISCRIMINATORS)
@@ -144,12 +111,8 @@ class Game:
     def layers(self, turns: Turns, classes: int) -> tuple[list[tuple[Weights, Weights]], list[tuple[Weights, Weights]]]:
         """Return matrices and biases of the layers of generator and discriminator, two hidden layers each.
 
-        The incomplete generator has as many regular channels as fit the number of parameters of a plain one.
-
-        Raises
-        ------
-        ValueError
-            The incomplete generator with a group that does not permute pixels.
+        The incomplete generator, for groups that permute pixels, has as many regular channels as fit the number of
+        parameters of a plain one.
         """
         told = _told(classes)
         judge = _untied([turns.dim + told, self.width, self.width, 1])
@@ -179,10 +142,10 @@ class Game:
 class Played(NamedTuple):
     """What a game leaves behind; the images of a run are what they would be without the other runs."""
 
-    generator: Generator  # with the running average of its parameters
-    latest: Generator  # with those of the last step
-    discriminator: Discriminator  # as of the last step
-    diverged: Tensor  # whether a loss or a weight of a run became infinite or NaN, shape (runs,)
+    generator: Generator  #: with the running average of its parameters
+    latest: Generator  #: with those of the last step
+    discriminator: Discriminator  #: as of the last step
+    diverged: Tensor  #: whether a loss or a weight of a run became infinite or NaN, shape ``(runs,)``
 
 
 def play(game: Game, turns: Turns, sets: TrainingSets, seed: int = 0) -> Played:
@@ -190,18 +153,7 @@ def play(game: Game, turns: Turns, sets: TrainingSets, seed: int = 0) -> Played:
 
     Initial weights, batches and noise depend on ``seed`` and on the shapes only: pairings of one width differ in their
     players and in nothing else, but for the incomplete generator, whose weights have other shapes. Group elements come
-    from a random source of their own.
-
-    Parameters
-    ----------
-    game
-        The pairing and its training.
-    turns
-        The group on images; the images of the sets must have its dimension.
-    sets
-        One training set per run.
-    seed
-        Seed of everything random in training.
+    from a random source of their own. There is one training set per run, of images that the group can turn.
     """
     if sets.images.shape[-1] != turns.dim:
         raise ValueError(f"sets must hold images of {turns.dim} values, got {sets.images.shape[-1]}")
@@ -227,7 +179,7 @@ def play(game: Game, turns: Turns, sets: TrainingSets, seed: int = 0) -> Played:
                 with torch.no_grad():
                     seen = score(real)
                 loss = rule.generator_loss(seen, score(drawing(*noise, labels)))
-            descend(loss, adam[player])
+            step_against(loss, adam[player])
             diverged |= ~loss.isfinite()
         follow(average, weights, min(game.decay, (1 + step) / (10 + step)))
     finite = torch.stack([torch.isfinite(p.detach()).all(1) for p in (*average, *judging.network.parameters)])

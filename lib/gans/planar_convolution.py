@@ -35,15 +35,9 @@ RING_FREQUENCY = 2  # the highest angular frequency on a ring
 def act_on_images(group: str, g: Tensor, images: Tensor) -> Tensor:
     """Return the moved images ``(ρ(g) f)(x) = f(g⁻¹x)``, shape ``(n, c, size, size)``.
 
-    Parameters
-    ----------
-    group
-        A key of ``GROUPS``. Element 1 of p4 is the quarter turn, of p8 the eighth turn, counter-clockwise as shown.
-    g
-        Elements of that group, one for all images or one for each, shape ``(k,)`` or ``(n, k)``.
-    images
-        Square images, shape ``(n, c, size, size)``. The odd eighth turns of p8 interpolate linearly and repeat the
-        border, so that values stay in their range.
+    Elements of a group of ``GROUPS`` are given once for all images or for each, shape ``(k,)`` or ``(n, k)``. Element 1
+    of p4 is the quarter turn, of p8 the eighth turn, counter-clockwise as shown. The odd eighth turns of p8 interpolate
+    linearly and repeat the border, so that values stay in their range.
     """
     G, g = _check_action(group, g, images)
     if G.order == 1:
@@ -60,15 +54,7 @@ def move_images(group: str, images: Tensor, rng: torch.Generator) -> Tensor:
 
 
 def act_on_features(group: str, g: Tensor, features: Tensor) -> Tensor:
-    """Return the moved feature maps ``(ρ(g) f)(a, x) = f(g⁻¹a, g⁻¹x)``, shape ``(n, channels · |H|, size, size)``.
-
-    Parameters
-    ----------
-    group, g
-        As for :func:`act_on_images`.
-    features
-        Feature maps on the group, shape ``(n, channels · |H|, size, size)``.
-    """
+    """Return the moved feature maps ``(ρ(g) f)(a, x) = f(g⁻¹a, g⁻¹x)``, shape ``(n, channels · |H|, size, size)``."""
     G, g = _check_action(group, g, features)
     moved = act_on_images(group, g, features).unflatten(1, (-1, G.order)).movedim(2, -1)
     return _regular(G)._apply(g[:, None, None, None], moved).movedim(-1, 2).flatten(1, 2)
@@ -199,14 +185,8 @@ class PlanarBatchNorm(nn.Module):
     """Conditional batch normalisation with statistics, gain and shift shared over the group.
 
     Mean and variance are taken over images, group and pixels, so moving every image by an element of its own changes
-    neither; then channel c of an image with label l becomes ``(1 + gain[l, c]) · f + shift[l, c]``.
-
-    Parameters
-    ----------
-    channels, group
-        As for :class:`PlanarConv2d`: channels do not count the group.
-    classes
-        Number of labels; 1 is the unconditional layer.
+    neither; then channel c of an image with label l becomes ``(1 + gain[l, c]) · f + shift[l, c]``. Channels do not
+    count the group.
     """
 
     def __init__(self, channels: int, group: str, classes: int = 1) -> None:

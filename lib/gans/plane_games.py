@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from lib.checks import check_int
-from lib.gans.game import descend, follow, kinds_of
+from lib.gans.game import follow, kinds_of, step_against
 from lib.gans.layers import Players, side_by_side
 from lib.gans.mixtures import Mixture, squash, unsquash
 from lib.gans.objectives import objective
@@ -40,46 +40,26 @@ _BETAS = (0.5, 0.9)  # of Adam: little memory, as usual in games
 class Settings:
     """How a game is played.
 
-    Attributes
-    ----------
-    seeds : int
-        Repetitions; each has players and data of its own.
-    samples : tuple of int
-        Numbers of training points. All are played at once, ``runs = len(samples) · seeds``, sizes first; smaller
-        data sets are the beginnings of larger ones.
-    iterations, steps : int
-        Steps of the generator, and of the discriminator before each of these.
-    batch : int
-        Points in a step, at most the smallest number of training points.
-    width, matched : int, bool
-        Hidden coordinates per layer, and whether tied generators are widened until they have about as many free
-        parameters as the plain one. (Plain and averaged discriminators agree in both.)
-    rate, average : float
-        Learning rate of the generator's Adam, half of that of the discriminator's, and decay of the running mean of the
-        generator's weights, which is what is scored.
-    objective : str
-        A name of :mod:`lib.gans.objectives`.
-    squashed : bool
-        Whether the game is played on ``squash(x)``; the generated points are ``unsquash`` of what the generator says.
-    frames : int
-        Snapshots of generated points, the first before training; at most one more than iterations.
-    seed : int
-        Source of all randomness.
+    All numbers of training points are played at once, ``runs = len(samples) · seeds``, sizes first; smaller data sets
+    are the beginnings of larger ones. The running mean of the generator's weights is what is scored. Matched, tied
+    generators are widened until they have about as many free parameters as the plain one (plain and averaged
+    discriminators agree anyway). Squashed, the game is played on ``squash(x)``, and the generated points are
+    ``unsquash`` of what the generator says.
     """
 
-    seeds: int = 8
-    samples: tuple[int, ...] = (200,)
-    iterations: int = 600
-    batch: int = 50
-    width: int = 32
-    matched: bool = False
-    rate: float = 4e-3
-    steps: int = 1
-    objective: str = "relativistic"
-    average: float = 0.99
-    squashed: bool = False
-    frames: int = 2
-    seed: int = 0
+    seeds: int = 8  #: repetitions; each has players and data of its own
+    samples: tuple[int, ...] = (200,)  #: numbers of training points
+    iterations: int = 600  #: steps of the generator
+    batch: int = 50  #: points in a step, at most the smallest number of training points
+    width: int = 32  #: hidden coordinates per layer
+    matched: bool = False  #: whether players have equal numbers of parameters, not widths
+    rate: float = 4e-3  #: learning rate of the generator's Adam, half of that of the discriminator's
+    steps: int = 1  #: of the discriminator before each step of the generator
+    objective: str = "relativistic"  #: a name of :mod:`lib.gans.objectives`
+    average: float = 0.99  #: decay of the running mean
+    squashed: bool = False  #: whether lengths are played in logarithms
+    frames: int = 2  #: snapshots of generated points, the first before training; at most one more than iterations
+    seed: int = 0  #: source of all randomness
 
     def __post_init__(self) -> None:
         check_int("batch", self.batch, 2, min(self.samples))
@@ -93,16 +73,16 @@ class Settings:
 class Game(NamedTuple):
     """The runs of one pairing, played to the end."""
 
-    settings: Settings  # how they were played
-    target: Mixture  # on which law
-    untrained: Players  # generators before training
-    generator: Players  # with the running mean of their weights after it
-    last: Players  # as the last step left them
-    judge: Players  # networks of the discriminators as the last step left them
-    data: Tensor  # training points, shape (runs, max(samples), dim); a run uses its first `samples` rows
-    times: list[int]  # iterations at which snapshots were taken
-    snapshots: Tensor  # points of the averaged generators, from the same noise, shape (frames, runs, points, dim)
-    diverged: Tensor  # whether a loss became infinite or NaN, shape (runs,)
+    settings: Settings  #: how they were played
+    target: Mixture  #: on which law
+    untrained: Players  #: generators before training
+    generator: Players  #: with the running mean of their weights after it
+    last: Players  #: as the last step left them
+    judge: Players  #: networks of the discriminators as the last step left them
+    data: Tensor  #: training points, shape ``(runs, max(samples), dim)``; a run uses its first ``samples`` rows
+    times: list[int]  #: iterations at which snapshots were taken
+    snapshots: Tensor  #: points of the averaged generators from the same noise, ``(frames, runs, points, dim)``
+    diverged: Tensor  #: whether a loss became infinite or NaN, shape ``(runs,)``
 
     def draw(self, count: int, rng: torch.Generator, trained: bool = True) -> Tensor:
         """Return generated points of every run, shape ``(runs, count, dim)``, before or after training."""
@@ -122,17 +102,9 @@ def play(
     Pairings see the same training points, batches and noise, run by run, also in separate calls with equal settings. A
     diverged run (a loss that is not finite) keeps its place and is named in ``diverged``; others are not touched by it.
 
-    Parameters
-    ----------
-    settings
-        How to play.
-    pairings
-        Names of the players, ``"generator/discriminator"``, kinds of :mod:`lib.gans.plane_players`; with ``TURNED`` at
-        the end, every training point is turned by a random element whenever it is used.
-    target
-        The law from which the training points come.
-    device
-        Where the games are played; all random numbers are drawn on the CPU.
+    A pairing ``"generator/discriminator"`` names kinds of :mod:`lib.gans.plane_players`; with ``TURNED`` at the end,
+    every training point, drawn from the target, is turned by a random element whenever it is used. All random numbers
+    are drawn on the CPU.
     """
     batches: dict[tuple[bool, int], list[str]] = {}
     for pairing in pairings:
@@ -171,11 +143,11 @@ def _play(
             with torch.no_grad():
                 fake = g(noise)
             judged = rule.discriminator_loss(score, real, fake, batches.penalty_rng)
-            descend(judged, adam[1])
+            step_against(judged, adam[1])
         with torch.no_grad():
             seen = score(batches.real()) if rule.relative else None
         loss = rule.generator_loss(seen, score(g(batches.draw())))
-        descend(loss, adam[0])
+        step_against(loss, adam[0])
         diverged = diverged | ~(judged.isfinite() & loss.isfinite())
         follow(averages, weights[0], settings.average)
         if step in times:

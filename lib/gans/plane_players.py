@@ -56,20 +56,7 @@ def make_generator(
     representation; Gaussian noise is invariant, hence so is the law that comes out (Birrell et al. 2022, Theorem 2).
     ``incomplete``: the same behind one unconstrained first layer: equivariant in most layers, not as a whole.
 
-    Parameters
-    ----------
-    kind
-        One of ``GENERATORS``.
-    representation
-        How the group acts on the outputs, by orthogonal matrices.
-    runs
-        Number of generators.
-    rng
-        Source of the initial weights.
-    width
-        Hidden coordinates per layer, a multiple of |G| unless plain.
-    dtype
-        Type of the weights.
+    The representation is by orthogonal matrices; the width, that of hidden layers, is a multiple of |G| unless plain.
     """
     return Players(_generator_layers(kind, representation, width), runs, rng, dtype)
 
@@ -122,13 +109,7 @@ def _layers(
 
 
 def group_matrices(representation: Representation) -> Tensor:
-    """Return the matrices ρ(σ) of all elements, shape ``(|G|, dim, dim)``; what is 0 or ±1 up to rounding is exact.
-
-    Raises
-    ------
-    ValueError
-        The matrices are not orthogonal.
-    """
+    """Return the orthogonal matrices ρ(σ) of all elements, ``(|G|, dim, dim)``; 0 or ±1 up to rounding is exact."""
     matrices = representation.matrix(representation.group.elements())
     gap = matrices @ matrices.mT - torch.eye(representation.dim, dtype=matrices.dtype, device=matrices.device)
     if float(gap.abs().max()) > 1e-9:
@@ -138,10 +119,7 @@ def group_matrices(representation: Representation) -> Tensor:
 
 
 def matched_width(kind: str, representation: Representation, width: int) -> int:
-    """Return the width of generators of a kind with about as many free parameters as plain ones of a given width.
-
-    The multiple of |G| whose number of parameters comes nearest.
-    """
+    """Return the multiple of |G| at which generators of a kind have most nearly the parameters of plain ones."""
     if kind == "plain":
         return width
     wanted = size(_generator_layers("plain", representation, width))

@@ -26,9 +26,9 @@ import torch
 from scipy.integrate import solve_ivp
 from torch import Tensor
 
-from lib.checks import check_instance, check_tensor
+from lib.checks import check_tensor
 from lib.implicit_bias.linear_networks import LinearNetwork
-from lib.implicit_bias.margins import NotSeparable, separability
+from lib.implicit_bias.margins import NotSeparable, _at, separability
 
 _RESTARTS = 100  # of the integrator
 _EVALUATIONS = 100_000  # of the field; typical runs need 500 to 5000
@@ -39,44 +39,30 @@ _LENGTH = 1e4  # longest path before the loss must have reached the cap; typical
 
 @dataclass(frozen=True)
 class Integration:
-    """How the flow is followed.
+    """How the flow is followed."""
 
-    Attributes
-    ----------
-    loss : str
-        ``"exponential"``, ℓ(m) = exp(−m), or ``"logistic"``, ℓ(m) = log(1 + exp(−m)).
-    cap : float
-        Value of log(1/loss) at which the continuation takes over.
-    efolds : float
-        Most e-folds of the norm in the continuation.
-    tolerance : float
-        The continuation stops when the angle between θ and the gradient is below this, unless θ is a saddle.
-    accuracy : float
-        Relative error per step of the integrator; the absolute one is a thousandth of it.
-    """
-
-    loss: str = "exponential"
-    cap: float = 1e5
-    efolds: float = 1000.0
-    tolerance: float = 1e-6
-    accuracy: float = 1e-6
+    loss: str = "exponential"  #: ℓ(m) = exp(−m), or ``"logistic"``, ℓ(m) = log(1 + exp(−m))
+    cap: float = 1e5  #: value of log(1/loss) at which the continuation takes over
+    efolds: float = 1000.0  #: most e-folds of the norm in the continuation
+    tolerance: float = 1e-6  #: it stops when the angle between θ and the gradient is below this, unless θ is a saddle
+    accuracy: float = 1e-6  #: relative error per step of the integrator; the absolute one is a thousandth of it
 
 
 class Trained(NamedTuple):
     """The end of a gradient flow, and the way there; see :func:`train`."""
 
-    direction: Tensor  # β/‖β‖, shape (d,)
-    parameters: Tensor  # θ, of norm one
-    multipliers: Tensor  # the weights p_i of the points in the gradient, of sum one: the flow's own multipliers
-    margins: Tensor  # y_i⟨x_i, β⟩/‖β‖
-    stationarity: float  # sine of the angle between θ and the gradient; zero at a stationary direction
-    slackness: float  # Σ p_i (m_i/min m − 1) with the margins m, zero when only points of smallest margin have weight
-    temperature: float  # T at the end of the flow, where it is frozen
-    efolds: float  # length of the continuation in e-folds of the norm
-    log_norm: Tensor  # log ‖w‖ along flow and continuation, shape (steps,)
-    path: Tensor  # β/‖β‖ at these times, shape (steps, d)
-    handover: int  # the step at which the continuation takes over
-    converged: bool  # whether the stationarity met the tolerance, and not at a saddle
+    direction: Tensor  #: β/‖β‖, shape ``(d,)``
+    parameters: Tensor  #: θ, of norm one
+    multipliers: Tensor  #: the weights p_i of the points in the gradient, of sum one: the flow's own multipliers
+    margins: Tensor  #: y_i⟨x_i, β⟩/‖β‖
+    stationarity: float  #: sine of the angle between θ and the gradient; zero at a stationary direction
+    slackness: float  #: Σ p_i (m_i/min m − 1) with the margins m, zero when only points of smallest margin have weight
+    temperature: float  #: T at the end of the flow, where it is frozen
+    efolds: float  #: length of the continuation in e-folds of the norm
+    log_norm: Tensor  #: log ‖w‖ along flow and continuation, shape ``(steps,)``
+    path: Tensor  #: β/‖β‖ at these times, shape ``(steps, d)``
+    handover: int  #: the step at which the continuation takes over
+    converged: bool  #: whether the stationarity met the tolerance, and not at a saddle
 
 
 def train(
@@ -89,12 +75,8 @@ def train(
 
     Parameters
     ----------
-    network
-        The network.
-    features
-        Points x_i, shape ``(n, inputs)``.
-    labels
-        Labels y_i, each 1 or −1, shape ``(n,)``.
+    features, labels
+        Points x_i, shape ``(n, inputs)``, and labels y_i, each 1 or −1, shape ``(n,)``.
     start
         Parameters at the beginning, shape ``(size,)``.
     how
@@ -104,24 +86,15 @@ def train(
     ------
     NotSeparable
         No β separates the points; the exception carries the certificate.
-    TypeError, ValueError
-        Points, labels or start of the wrong kind, shape or value.
     ArithmeticError
-        The loss does not reach the cap, because the start lies on a saddle or leads to one; or the integrator stalls,
-        which can happen for a cap of 1e6 and more.
+        The start lies on a saddle or leads to one, or the integrator stalls, as it may for a cap of 1e6 and more.
     """
     how = how or Integration()
-    for name, value in (("features", features), ("labels", labels), ("start", start)):
-        if check_instance(name, value, Tensor).requires_grad:
-            raise ValueError(f"{name} must not require gradients, the flow has none: pass {name}.detach()")
-    check_tensor("features", features, (None, network.inputs), inexact=True, real=True)
-    found = separability(features, labels)
+    found = separability(check_tensor("features", features, (None, network.inputs), inexact=True), labels)
     if not found.separable:
         raise NotSeparable(found)
-    if check_tensor("start", start, (network.size,), inexact=True, real=True).ndim != 1 or not start.norm() > 0:
-        raise ValueError(f"start must be a nonzero vector of {network.size} parameters, got shape {tuple(start.shape)}")
-    field = _Field(network, (features * labels[:, None]).double().cpu(), how)
-    begin = start.double().cpu()
+    begin = check_tensor("start", start, (network.size,), inexact=True).detach().double().cpu()
+    field = _Field(network, (features * labels[:, None]).detach().double().cpu(), how)
     thetas, logs = field.flow(begin / begin.norm(), float(begin.norm().log()))
     handover = len(logs) - 1
     temperature = math.exp(network.depth * float(logs[-1]))
@@ -154,7 +127,7 @@ def train(
         handover=handover,
         converged=converged,
     )
-    return Trained(*(v.to(features.device) if isinstance(v, Tensor) else v for v in end))
+    return _at(end, features)
 
 
 class _Field:
@@ -225,10 +198,6 @@ class _Field:
 
         remaining.terminal = True  # type: ignore[attr-defined]
         start = torch.cat([theta, theta.new_tensor([log_norm])])
-        if not abs(depth * log_norm) < 700:
-            raise ArithmeticError(
-                f"the start must have a norm whose power {depth} is a number, got exp({log_norm:.3g})"
-            )
         if not self.gradient(theta, _power(depth * log_norm)).norm() > 0:
             raise ArithmeticError("the gradient vanishes at the start, which is a saddle; start from other parameters")
         y, _, reached = self._solve(field, jacobian, start, _LENGTH, remaining)

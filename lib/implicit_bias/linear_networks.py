@@ -93,34 +93,14 @@ class Convolution:
 class LinearNetwork:
     """A chain of hidden layers and a final vector, x ↦ ⟨M_{L−1}(w_{L−1}) ⋯ M_1(w_1) x, w_L⟩ = ⟨x, β(w)⟩.
 
-    The parameters of all layers form one vector w = (w_1, …, w_L).
-
-    Parameters
-    ----------
-    name
-        Name for messages and tables.
-    inputs
-        Length d of x and β.
-    hidden
-        The layers M_1, …, M_{L−1}; the outputs of each are the inputs of the next. The last layer has the size of
-        what comes out of them.
-
-    Attributes
-    ----------
-    depth : int
-        L, which is also the degree of homogeneity, β(rw) = r^L β(w).
-    size : int
-        Number of parameters.
-    sizes : tuple of int
-        Number of parameters of every layer.
+    The parameters of all layers form one vector w = (w_1, …, w_L) of length ``size``, with ``sizes`` of the layers; the
+    last one has the size of what comes out of M_1, …, M_{L−1}. ``depth`` is L, also the degree of homogeneity,
+    β(rw) = r^L β(w); ``inputs`` is the length d of x and β. The name is for tables.
     """
 
     def __init__(self, name: str, inputs: int, hidden: Sequence[Any] = ()) -> None:
         self.name, self.inputs, self.hidden = name, inputs, tuple(hidden)
-        widths = [inputs, *(layer.outputs for layer in self.hidden)]
-        if any(layer.inputs != width for layer, width in zip(self.hidden, widths)):
-            raise ValueError(f"hidden layers must fit together, they have {widths[1:]} outputs behind {inputs} inputs")
-        self.sizes = (*(layer.size for layer in self.hidden), widths[-1])
+        self.sizes = (*(layer.size for layer in self.hidden), self.hidden[-1].outputs if hidden else inputs)
         self.depth, self.size = len(self.sizes), sum(self.sizes)
 
     def __repr__(self) -> str:
@@ -132,10 +112,7 @@ class LinearNetwork:
         return self._backward(w)[1][0]
 
     def vjp(self, w: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-        """Return β(w) and its vector-Jacobian product.
-
-        The product sends v to the gradient of w ↦ ⟨v, β(w)⟩, shapes ``(..., inputs) -> (..., size)``.
-        """
+        """Return β(w), and v ↦ the gradient of w ↦ ⟨v, β(w)⟩, shapes ``(..., inputs) -> (..., size)``."""
         matrices, back = self._backward(w)
 
         def product(v: Tensor) -> Tensor:

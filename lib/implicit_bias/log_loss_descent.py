@@ -12,16 +12,12 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from lib.checks import check_tensor
-
 
 def log_exponential_loss(margins: Tensor) -> Tensor:
     """Return log R for R = mean_n exp(−margin_n), shapes ``(..., n) -> (...)``.
 
     R < 1/n only if every margin is positive.
     """
-    if not check_tensor("margins", margins, (None,), inexact=True, real=True).shape[-1]:
-        raise ValueError(f"margins must hold at least one point, got shape {tuple(margins.shape)}")
     return torch.logsumexp(-margins, -1) - math.log(margins.shape[-1])
 
 
@@ -34,7 +30,7 @@ def descend(
     stuck: str = "raise",
     patience: float = 50.0,
 ) -> Tensor:
-    """Descend on log R and return what is observed where log R first falls to each of the values −marks.
+    """Descend on log R; return what is observed where it first falls to each of −marks, ``(runs, marks, ...)``.
 
     Each run takes steps −h∇log R with h = s·drop/‖∇log R‖², at most a twentieth of the length of its weights. To first
     order log R falls by s·drop. Where it falls by less than half of what was aimed at, s shrinks by 0.7; where it does
@@ -44,29 +40,17 @@ def descend(
     ----------
     weights
         Leaf tensors that require gradients, first axis: runs. They are changed in place.
-    log_loss
-        Returns log R of every run at the current weights, shape ``(runs,)``.
+    log_loss, observe
+        Return log R, shape ``(runs,)``, and what to keep, shape ``(runs, ...)``, at the current weights.
     marks
         Values of −log R, ascending, shape ``(marks,)``; −∞ stands for the start.
-    observe
-        Returns what to keep at the current weights, shape ``(runs, ...)``.
     drop
         The decrease aimed at, between 1e-4 and 2.
     stuck
-        What to do about runs that do not get there, as where a ReLU network dies on the way: ``"raise"``, or ``"nan"``,
-        which leaves NaN at the marks that they miss.
+        What to do about runs that do not get there, as where a ReLU network dies on the way: ``"raise"`` an
+        ArithmeticError, or ``"nan"``, which leaves NaN at the marks that they miss.
     patience
-        How many times the number of steps aimed at a run may take, from 1 to 1000.
-
-    Returns
-    -------
-    Tensor
-        Shape ``(runs, marks, ...)``.
-
-    Raises
-    ------
-    ArithmeticError
-        Some run does not get there in ``patience`` times the number of steps aimed at.
+        How many times the number of steps aimed at a run may take, from 1 to 1000; then it is stuck.
     """
     runs = len(weights[0])
     missing = torch.ones(runs, len(marks), dtype=torch.bool, device=weights[0].device)

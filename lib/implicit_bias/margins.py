@@ -14,7 +14,7 @@ import torch
 from scipy.optimize import nnls
 from torch import Tensor
 
-from lib.checks import check_instance, check_signs, check_tensor
+from lib.checks import check_instance, check_tensor, unit_of
 from lib.symmetry.haar import NullSpace, constraints
 from lib.symmetry.representations import Representation
 
@@ -29,9 +29,9 @@ class Separability(NamedTuple):
     matter.
     """
 
-    vector: Tensor | None  # a unit vector v with y_i⟨x_i, v⟩ > 0 for all i, if there is one
-    multipliers: Tensor | None  # otherwise α ≥ 0 with Σ α_i = 1 and Σ α_i y_i x_i = 0
-    residual: float
+    vector: Tensor | None  #: a unit vector v with y_i⟨x_i, v⟩ > 0 for all i, if there is one
+    multipliers: Tensor | None  #: otherwise α ≥ 0 with Σ α_i = 1 and Σ α_i y_i x_i = 0
+    residual: float  #: how well the proof holds, relative to the lengths of the points
 
     @property
     def separable(self) -> bool:
@@ -59,10 +59,10 @@ class MaxMargin(NamedTuple):
     They are unique when the support vectors with α > 0 cannot be exchanged for others.
     """
 
-    vector: Tensor  # β, shape (d,)
-    multipliers: Tensor  # shape (n,)
-    margins: Tensor  # y_i⟨x_i, β⟩, shape (n,); the smallest is 1
-    residual: float  # largest violation of the optimality conditions, relative
+    vector: Tensor  #: β, shape ``(d,)``
+    multipliers: Tensor  #: shape ``(n,)``
+    margins: Tensor  #: y_i⟨x_i, β⟩, shape ``(n,)``; the smallest is 1
+    residual: float  #: largest violation of the optimality conditions, relative
 
     @property
     def direction(self) -> Tensor:
@@ -84,21 +84,9 @@ def separability(features: Tensor, labels: Tensor) -> Separability:
     """Decide whether points can be separated by a hyperplane through the origin, and prove the answer.
 
     With z_i = y_i x_i/‖x_i‖, nonnegative least squares on min ‖Σ α_i z_i‖² + (1 − Σ α_i)² over α ≥ 0 ends at zero
-    exactly when the points are not separable (Lawson, Hanson 1974, chapter 23); otherwise Σ α_i z_i separates.
-
-    Parameters
-    ----------
-    features
-        Points x_i, shape ``(n, d)``.
-    labels
-        Labels y_i, each 1 or −1, shape ``(n,)``.
-
-    Raises
-    ------
-    TypeError, ValueError
-        Features or labels of the wrong kind or shape, labels other than ±1, no points, entries near overflow.
-    ArithmeticError
-        The angles are too small for this precision, between about 1e-8 and 1e-10; below that they count as zero.
+    exactly when the points are not separable (Lawson, Hanson 1974, chapter 23); otherwise Σ α_i z_i separates. Where
+    the angles are too small for this precision, between about 1e-8 and 1e-10, an ArithmeticError says so; below that
+    they count as zero. Points x_i have the shape ``(n, d)``, labels y_i, each 1 or −1, ``(n,)``.
     """
     z = _signed(features, labels)
     return _at(_decide(z, _lengths(z)), features)
@@ -108,19 +96,8 @@ def max_margin(features: Tensor, labels: Tensor) -> MaxMargin:
     """Return the classifier through the origin with the largest margin, min ½‖β‖² subject to y_i⟨x_i, β⟩ ≥ 1.
 
     The active set comes from nonnegative least squares (:func:`separability`), β and its multipliers from linear
-    equations on it, so that the optimality conditions hold to rounding.
-
-    Parameters
-    ----------
-    features, labels
-        As for :func:`separability`.
-
-    Raises
-    ------
-    NotSeparable
-        No β separates the points; the exception carries the certificate.
-    TypeError, ValueError, ArithmeticError
-        As for :func:`separability`; also if no active set meets the optimality conditions.
+    equations on it, so that the optimality conditions hold to rounding. Points that no β separates raise
+    :class:`NotSeparable`, which carries the certificate.
 
     Examples
     --------
@@ -142,22 +119,8 @@ def invariant_max_margin(features: Tensor, labels: Tensor, representation: Repre
     Solves min ½‖β‖² subject to y_i⟨x_i, β⟩ ≥ 1 and ρ(g)ᵀβ = β, that is ⟨ρ(g)x, β⟩ = ⟨x, β⟩ for all x, as a convex
     program with equality constraints for the generators. An interior point method finds the active set from the points
     as they are; as in :func:`max_margin` the last digits come from linear equations on it. A basis of the invariants
-    serves only to decide whether there is a solution. The representation need not be unitary.
-
-    Parameters
-    ----------
-    features, labels
-        As for :func:`max_margin`.
-    representation
-        A real representation ρ on R^d.
-
-    Raises
-    ------
-    NotSeparable
-        No invariant β separates the points; then Σ α_i y_i x_i is orthogonal to every invariant β.
-    TypeError, ValueError, ArithmeticError
-        As for :func:`max_margin`; also for a representation of another dimension, a complex one, or one without
-        invariants.
+    serves only to decide whether there is a solution; where none separates the points, Σ α_i y_i x_i of the certificate
+    is orthogonal to every invariant β. The representation ρ on R^d is real; it need not be unitary.
     """
     import cvxpy
 
@@ -165,18 +128,12 @@ def invariant_max_margin(features: Tensor, labels: Tensor, representation: Repre
     if check_instance("representation", representation, Representation).is_complex or representation.dim != z.shape[1]:
         raise ValueError(f"representation must be real, of dimension {z.shape[1]}, got {representation}")
     basis = NullSpace(representation.dual()).basis().numpy()
-    if not len(basis):
-        raise ValueError(f"representation must have an invariant classifier but zero, {representation.name} has none")
     if not (found := _decide(z @ basis.T, lengths := _lengths(z))).separable:
         raise NotSeparable(_at(found, features))
     fixed = constraints(representation.dual()).numpy()
     beta = cvxpy.Variable(z.shape[1])
     conditions = [(z / lengths[:, None]) @ beta >= lengths.min() / lengths, fixed @ beta == 0]
-    problem = cvxpy.Problem(cvxpy.Minimize(cvxpy.sum_squares(beta) / 2), conditions)
-    try:
-        problem.solve(solver=cvxpy.CLARABEL)
-    except cvxpy.SolverError as error:
-        raise ArithmeticError(f"the margin problem was not solved: {error}") from None
+    cvxpy.Problem(cvxpy.Minimize(cvxpy.sum_squares(beta) / 2), conditions).solve(solver=cvxpy.CLARABEL)
     weights = conditions[0].dual_value
     return _at(_polish(z, weights > 1e-6 * weights.max(), fixed), features)
 
@@ -184,18 +141,10 @@ def invariant_max_margin(features: Tensor, labels: Tensor, representation: Repre
 def angle(a: Tensor, b: Tensor) -> Tensor:
     """Return the angle between vectors along the last axis, in radians, exact also where it is tiny or near π.
 
-    Raises
-    ------
-    TypeError, ValueError
-        The vectors are no tensors, have different lengths, or one of them is zero or too long for its dtype.
+    The vector zero stands at a right angle to all others.
     """
-    for name, t in (("a", a), ("b", b)):
-        lengths = check_tensor(name, t, (None,), inexact=True).norm(dim=-1)
-        if not bool(((lengths > 0) & lengths.isfinite()).all()):
-            raise ValueError(f"{name} must hold vectors of positive length, short enough for {t.dtype}")
-    if a.shape[-1] != b.shape[-1]:
-        raise ValueError(f"a and b must hold vectors of one length, got {a.shape[-1]} and {b.shape[-1]}")
-    u, v = (t / t.norm(dim=-1, keepdim=True) for t in (a, b))
+    u, v = (t / unit_of(t, -1) for t in (a, b))
+    u, v = (t / torch.where(t.any(-1, keepdim=True), t.norm(dim=-1, keepdim=True), 1) for t in (u, v))
     return 2 * torch.atan2((u - v).norm(dim=-1), (u + v).norm(dim=-1))
 
 
@@ -208,8 +157,8 @@ def one_minus_cosine(a: Tensor, b: Tensor) -> Tensor:
     return 2 * torch.sin(angle(a, b) / 2).square()
 
 
-def _at(result: Separability | MaxMargin, features: Tensor) -> Any:
-    """Return a result with its tensors on the device of the features; the solvers work on the CPU."""
+def _at(result: Any, features: Tensor) -> Any:
+    """Return a named tuple with its tensors on the device of the features; the solvers work on the CPU."""
     return type(result)(*(v.to(features.device) if isinstance(v, Tensor) else v for v in result))
 
 
@@ -217,14 +166,10 @@ def _signed(features: Tensor, labels: Tensor) -> np.ndarray:
     """Return the points y_i x_i as a float64 array."""
     if check_tensor("features", features, (None, None), inexact=True, real=True).ndim != 2 or not features.numel():
         raise ValueError(f"features must have shape (n, d) with n ≥ 1 and d ≥ 1, got {tuple(features.shape)}")
-    check_signs("labels", labels, len(features))
-    z = (features * labels[:, None]).detach().cpu().to(torch.float64).numpy()
-    largest = float(np.abs(z).max())
-    if not largest > 0:
-        raise ValueError("features must not all be zero")
-    if not 1e-100 < largest < 1e100:
-        raise ValueError(f"features must have a largest entry between 1e-100 and 1e100, got {largest:.1e}")
-    return z
+    if labels.shape != features.shape[:1] or not bool((labels.double().abs() == 1).all()):
+        got = f"{labels.unique().tolist()[:5]} in shape {tuple(labels.shape)}"
+        raise ValueError(f"labels must be {len(features)} numbers 1 or -1, got {got}")
+    return (features * labels[:, None]).detach().cpu().to(torch.float64).numpy()
 
 
 def _lengths(z: np.ndarray) -> np.ndarray:

@@ -24,31 +24,19 @@ import torch
 from scipy.optimize import nnls
 from torch import Tensor
 
-from lib.checks import check_signs, check_tensor, unit_of
+from lib.checks import check_tensor, unit_of
 from lib.symmetry.fourier import GroupFourier, spectrum, weighted_norm
 from lib.symmetry.groups import FiniteGroup
 
 
 @dataclass(frozen=True)
 class Basis:
-    """A splitting of vectors into square blocks.
+    """A splitting of vectors into square blocks."""
 
-    Attributes
-    ----------
-    name : str
-        Name for messages and tables.
-    transform : callable
-        Sends ``(..., length)`` to blocks stacked by size, a sequence of tensors ``(..., count, d, d)``.
-    length : int
-        Length of the vectors.
-    order : int
-        The N in ⟨v, β⟩ = (1/N) Σ d_ρ Re tr(v̂(ρ)^* β̂(ρ)).
-    """
-
-    name: str
-    transform: Callable[[Tensor], Sequence[Tensor]]
-    length: int
-    order: int
+    name: str  #: for tables
+    transform: Callable[[Tensor], Sequence[Tensor]]  #: of ``(..., length)`` to blocks by size, ``(..., count, d, d)``
+    length: int  #: of the vectors
+    order: int  #: the N in ⟨v, β⟩ = (1/N) Σ d_ρ Re tr(v̂(ρ)^* β̂(ρ))
 
 
 def coordinates(length: int) -> Basis:
@@ -68,25 +56,15 @@ def irreducibles(group: FiniteGroup) -> Basis:
 
 @dataclass(frozen=True)
 class Norm:
-    """The (quasi-)norm (Σ_ρ d_ρ^a Σ_i σ_i(β̂(ρ))^p)^{1/p}.
+    """The (quasi-)norm (Σ_ρ d_ρ^a Σ_i σ_i(β̂(ρ))^p)^{1/p}."""
 
-    Attributes
-    ----------
-    basis : Basis
-        Where β̂ comes from.
-    p : float
-        Exponent, positive.
-    weight : float
-        The power a of d_ρ: 1 in the theorem, other values for comparison.
-    """
-
-    basis: Basis
-    p: float
-    weight: float = 1.0
+    basis: Basis  #: where β̂ comes from
+    p: float  #: exponent, positive
+    weight: float = 1.0  #: the power a of d_ρ: 1 in the theorem, other values for comparison
 
     def __call__(self, v: Tensor) -> Tensor:
         """Return the norm, shapes ``(..., length) -> (...)``."""
-        values, d = spectrum(self._blocks(v))
+        values, d = spectrum(self.basis.transform(v))
         return weighted_norm(values, d**self.weight, self.p)
 
     def dual(self, v: Tensor) -> Tensor:
@@ -94,7 +72,7 @@ class Norm:
 
         With 1/p + 1/q = 1 it is (1/N) (Σ_ρ d_ρ Σ_i (d_ρ^{(1−a)/p} σ_i)^q)^{1/q}, a maximum when p = 1.
         """
-        values, d = spectrum(self._blocks(v))
+        values, d = spectrum(self.basis.transform(v))
         values = d ** ((1 - self.weight) / self.p) * values
         if self.p == 1:
             return values.amax(-1) / self.basis.order
@@ -104,7 +82,7 @@ class Norm:
     def target(self, beta: Tensor) -> Tensor:
         """Return all d_ρ^{a−1}(β̂β̂^*)^{p/2} and d_ρ^{a−1}(β̂^*β̂)^{p/2} as one real vector, in the metric of the basis."""
         sides = []
-        for block in self._blocks(beta):
+        for block in self.basis.transform(beta):
             u, s, vh = torch.linalg.svd(block)
             power = (block.shape[-1] ** (self.weight - 1) * s**self.p).to(u.dtype)[..., None, :]
             sides += [(u * power) @ u.mH, (vh.mH * power) @ vh]
@@ -112,7 +90,7 @@ class Norm:
 
     def image(self, v: Tensor, beta: Tensor) -> Tensor:
         """Return all v̂β̂^* and β̂^*v̂ as one real vector, in the metric of the basis; batched over v."""
-        pairs = zip(self._blocks(v), self._blocks(beta))
+        pairs = zip(self.basis.transform(v), self.basis.transform(beta))
         return _flat([side for x, b in pairs for side in (x @ b.mH, b.mH @ x)])
 
     def slope(self, beta: Tensor, floor: float = 1e-3) -> Tensor:
@@ -121,8 +99,8 @@ class Norm:
         Singular values below ``floor`` times the largest count as zero: training leaves such remainders.
         """
         length, order = self.basis.length, self.basis.order
-        units, parts = self._blocks(torch.eye(length, dtype=beta.dtype, device=beta.device)), []
-        svds = [torch.linalg.svd(block) for block in self._blocks(beta)]
+        units, parts = self.basis.transform(torch.eye(length, dtype=beta.dtype, device=beta.device)), []
+        svds = [torch.linalg.svd(block) for block in self.basis.transform(beta)]
         least = floor * max(float(s.detach().max()) for _, s, _ in svds)
         for (u, s, vh), unit in zip(svds, units, strict=True):
             d = s.shape[-1]
@@ -130,48 +108,25 @@ class Norm:
             parts.append(torch.einsum("kcij,cij->k", unit.conj(), (u * power) @ vh).real)
         return torch.stack(parts).sum(0) / order
 
-    def _blocks(self, v: Tensor) -> Sequence[Tensor]:
-        return self.basis.transform(check_tensor("v", v, (self.basis.length,), inexact=True))
-
 
 def form_p(norm: Norm, beta: Tensor, features: Tensor, labels: Tensor, multipliers: Tensor) -> float:
     """Return the residual of the optimality conditions for given multipliers, min over c of ‖cĜβ̂^* − (β̂β̂^*)^{p/2}‖.
 
-    Both conditions are taken together, relative to the right side: a number in [0, 1], the sine of an angle.
-
-    Parameters
-    ----------
-    norm
-        The norm.
-    beta
-        Predictor, shape ``(d,)``; its scale does not matter.
-    features, labels
-        Points x_i, shape ``(n, d)``, and labels y_i = ±1, shape ``(n,)``.
-    multipliers
-        α ≥ 0, not all zero, shape ``(n,)``; the scale does not matter.
+    Both conditions are taken together, relative to the right side: a number in [0, 1], the sine of an angle. Predictors
+    have shape ``(d,)``, points ``(n, d)``, labels ±1 and multipliers α ≥ 0, not all zero, ``(n,)``; of predictors and
+    multipliers the scale does not matter.
     """
-    points, beta = _points(norm, beta, features, labels)
+    points, beta = _points(beta, features, labels)
     return _sine(norm.image(_multipliers(multipliers, points) @ points, beta), norm.target(beta))
 
 
 def form_a(norm: Norm, beta: Tensor, features: Tensor, labels: Tensor, tolerance: float = 1e-3) -> tuple[float, Tensor]:
-    """Return the residual of the optimality conditions for the best multipliers α ≥ 0, and these multipliers.
+    """Return the residual of the optimality conditions for the best multipliers α ≥ 0, and these, shape ``(n,)``.
 
-    Parameters
-    ----------
-    norm, beta, features, labels
-        As for :func:`form_p`.
-    tolerance
-        Points with a margin of at most (1 + tolerance) times the smallest count as support vectors.
-
-    Returns
-    -------
-    residual : float
-        Between 0 and 1, as for :func:`form_p`. It is 0 for every norm when there are enough support vectors.
-    multipliers : Tensor
-        α, shape ``(n,)``.
+    Arguments and residual as for :func:`form_p`. Points with a margin of at most (1 + tolerance) times the smallest
+    count as support vectors; when there are enough of them, the residual is 0 for every norm.
     """
-    points, beta = _points(norm, beta, features, labels)
+    points, beta = _points(beta, features, labels)
     margins = points @ beta
     if not margins.min() > 0:
         raise ValueError(f"beta must separate the points, its smallest margin is {float(margins.min()):.3g}")
@@ -190,14 +145,10 @@ def duality_gap(norm: Norm, beta: Tensor, features: Tensor, labels: Tensor, mult
     """Return 1 − Σα_i · min_i y_i⟨x_i, β⟩ / (‖Σ α_i y_i x_i‖_* ‖β‖), zero exactly at the minimum of a convex problem.
 
     It is never negative, for any β and α ≥ 0, and bounds how far the norm is above its minimum, relatively. For the
-    nuclear norm (two layers) it tells a minimum from a saddle, which satisfies :func:`form_a` as well.
-
-    Parameters
-    ----------
-    norm, beta, features, labels, multipliers
-        As for :func:`form_p`; the exponent must be at least 1.
+    nuclear norm (two layers) it tells a minimum from a saddle, which satisfies :func:`form_a` as well. Arguments as for
+    :func:`form_p`; the exponent must be at least 1.
     """
-    points, beta = _points(norm, beta, features, labels)
+    points, beta = _points(beta, features, labels)
     alpha = _multipliers(multipliers, points)
     return 1 - float(alpha.sum() * (points @ beta).min() / (norm.dual(alpha @ points) * norm(beta)))
 
@@ -215,22 +166,17 @@ def separation(norm: Norm, other: Norm, beta: Tensor) -> float:
     return _sine(other.image(norm.slope(beta), beta), other.target(beta))
 
 
-def _points(norm: Norm, beta: Tensor, features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Check the arguments and return the points y_i x_i and β, both of size one: what is asked of them has no scale."""
-    length = norm.basis.length
-    if check_tensor("beta", beta, (length,), inexact=True, real=True).ndim != 1 or not bool(beta.any()):
-        raise ValueError(f"beta must be a nonzero vector of length {length}, got shape {tuple(beta.shape)}")
-    if check_tensor("features", features, (None, length), inexact=True, real=True).ndim != 2 or not len(features):
-        raise ValueError(f"features must have shape (n, {length}) with n ≥ 1, got {tuple(features.shape)}")
-    points = features * check_signs("labels", labels, len(features)).to(features)[:, None]
+def _points(beta: Tensor, features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the points y_i x_i and β, both of size one: what is asked of them has no scale."""
+    if not len(check_tensor("features", features, (None, len(beta)), inexact=True)):
+        raise ValueError("features must hold at least one point")
+    points = features * labels.to(features)[:, None]
     return points / unit_of(points), beta / unit_of(beta)
 
 
 def _multipliers(multipliers: Tensor, points: Tensor) -> Tensor:
-    """Return the multipliers in the dtype of the points if they are nonnegative and not all zero."""
-    alpha = check_tensor("multipliers", multipliers, (len(points),), real=True).to(points)
-    if bool((alpha < 0).any()) or not bool((alpha > 0).any()):
-        raise ValueError("multipliers must be nonnegative and not all zero")
+    """Return the multipliers in the dtype of the points, the largest of them one."""
+    alpha = multipliers.to(points)
     return alpha / alpha.max()
 
 

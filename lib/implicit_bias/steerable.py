@@ -22,22 +22,15 @@ from lib.symmetry.haar import NullSpace, projection
 from lib.symmetry.representations import Representation
 
 
-def unitarity_defect(representation: Representation) -> float:
-    """Return the largest entry of |ρ(s)ρ(s)* − 1| over the generators s; zero exactly when ρ is unitary.
-
-    For a compact Lie group the generators are those of the component group and the exponentials of a basis of the Lie
-    algebra.
-    """
+def _require_unitary(name: str, representation: Representation) -> None:
+    """Measure max |ρ(s)ρ(s)* − 1| over generators s; of a Lie group also exponentials of a basis of its algebra."""
     group = representation.group
     elements = group.generators()
     if not group.is_finite:
         elements = torch.cat([elements, group.exp(group.lie_algebra())])
     a = representation.matrix(elements)
-    return float((a @ a.mH - torch.eye(representation.dim, dtype=a.dtype, device="cpu")).abs().max())
-
-
-def _require_unitary(name: str, representation: Representation) -> None:
-    if (defect := unitarity_defect(representation)) > 1e-8:
+    defect = float((a @ a.mH - torch.eye(representation.dim, dtype=a.dtype, device="cpu")).abs().max())
+    if defect > 1e-8:
         raise ValueError(f"{name} must be unitary here, {representation.name} has max |ρ(g)ρ(g)* − 1| = {defect:.1e}")
 
 
@@ -49,13 +42,8 @@ class SteerableLayer:
     source, target
         Real representations of one group on V and W. The target must be unitary.
     basis
-        Equivariant maps Ψ_j, shape ``(size, dim W, dim V)``; by default an orthonormal basis of all of Hom_G(V, W).
-
-    Raises
-    ------
-    ValueError
-        They have no equivariant map but zero, or the target is not unitary; the basis is linearly dependent, or a map
-        in it is not equivariant (to 1e-8, relative).
+        Linearly independent maps Ψ_j, equivariant to 1e-8, relatively, shape ``(size, dim W, dim V)``; by default an
+        orthonormal basis of all of Hom_G(V, W).
     """
 
     def __init__(self, source: Representation, target: Representation, basis: Tensor | None = None) -> None:
@@ -65,7 +53,13 @@ class SteerableLayer:
             flat = (projection(maps) if maps.is_unitary else NullSpace(maps)).basis()
             basis = flat.unflatten(-1, maps.shape)
         else:
-            _check_equivariant(maps, basis)
+            check_tensor("basis", basis, maps.shape, inexact=True, real=True)
+            if not len(basis) or int(torch.linalg.matrix_rank(basis.flatten(1))) < len(basis):
+                raise ValueError(f"basis must be linearly independent maps, at least one, got {len(basis)} others")
+            moved = maps.apply(maps.group.unsqueeze(maps.group.generators()), basis.to(torch.float64))
+            defect = float(((moved - basis).abs().max() / basis.abs().max()).detach())
+            if defect > 1e-8:
+                raise ValueError(f"basis must be equivariant maps, one changes by {defect:.1e} under a generator")
         if not len(basis):
             raise ValueError(f"source and target must have an equivariant map but zero, {maps.name} has none")
         self.basis, self.source, self.target = basis, source, target
@@ -88,13 +82,8 @@ class SteerableLayer:
 def steerable_network(spaces: Sequence[Representation], outputs: int = 2) -> LinearNetwork:
     """Return the steerable network V_0 → V_1 → … → 1^outputs → R in orthonormal bases, of depth ``len(spaces) + 1``.
 
-    Parameters
-    ----------
-    spaces
-        The input V_0 and the hidden spaces. All of them have to be unitary: only then do orbit averages, invariant
-        margins and augmentation agree. To study other inputs, build a network from :class:`SteerableLayer`.
-    outputs
-        Number of invariant features before the last layer.
+    All spaces, the input and the hidden ones, have to be unitary: only then do orbit averages, invariant margins and
+    augmentation agree. To study other inputs, build a network from :class:`SteerableLayer`.
     """
     for number, space in enumerate(spaces):
         _require_unitary(f"spaces[{number}]", space)
@@ -107,19 +96,8 @@ class Reduction:
     """The fully connected network on invariants that a steerable network amounts to (Chen, Zhu 2023).
 
     With orthonormal bases B_k of the invariant vectors of V_k (rows; B_0 of the invariant functionals ⟨·, β⟩ on V_0)
-    the network computes ⟨C_{L−1} ⋯ C_1 B_0x, c_L⟩ with C_k = B_k W_k B_{k−1}ᵀ, c_L = B_{L−1} w_L.
-
-    Parameters
-    ----------
-    network
-        A network whose hidden layers are :class:`SteerableLayer`.
-
-    Attributes
-    ----------
-    network : LinearNetwork
-        The fully connected network with the layers C_k, on points B_0x.
-    frames : list of Tensor
-        B_0, …, B_{L−1}; B_k has the shape ``(m_k, dim V_k)``.
+    a network of :class:`SteerableLayer` computes ⟨C_{L−1} ⋯ C_1 B_0x, c_L⟩ with C_k = B_k W_k B_{k−1}ᵀ,
+    c_L = B_{L−1} w_L. ``frames`` are the B_k, shapes ``(m_k, dim V_k)``; ``network`` has the layers C_k and takes B_0x.
     """
 
     def __init__(self, network: LinearNetwork) -> None:
@@ -131,32 +109,17 @@ class Reduction:
 
     def parameters(self, w: Tensor) -> Tensor:
         """Return the entries of all C_k and c_L, shapes ``(..., size) -> (..., network.size)``."""
-        return torch.cat([block.flatten(-2) for _, block in self._blocks(w)], dim=-1)
+        return torch.cat([C.flatten(-2) for _, C in self._blocks(w)], dim=-1)
 
     def rest(self, w: Tensor) -> Tensor:
         """Return the entries of all W_k − B_kᵀ C_k B_{k−1}, one vector: what the network computes does not use them."""
-        pairs = zip(self._blocks(w), pairwise(self._frames(w)))
-        parts = [W - Q.mT @ C @ P for (W, C), (P, Q) in pairs]
-        return torch.cat([part.flatten(-2) for part in parts], dim=-1)
+        pairs = zip(self._blocks(w), pairwise(self.frames))
+        return torch.cat([(W - Q.to(w).mT @ C @ P.to(w)).flatten(-2) for (W, C), (P, Q) in pairs], dim=-1)
 
     def _blocks(self, w: Tensor) -> list[tuple[Tensor, Tensor]]:
         """Return (W_k, C_k) for every layer, the last vector as a matrix with one row."""
         *parts, last = w.split(self._large.sizes, dim=-1)
-        maps, frames = [layer.matrix(part) for layer, part in zip(self._large.hidden, parts)], self._frames(w)
+        maps = [layer.matrix(part) for layer, part in zip(self._large.hidden, parts)]
+        frames = [frame.to(w) for frame in self.frames]
         blocks = [(W, Q @ W @ P.mT) for W, (P, Q) in zip(maps, pairwise(frames))]
         return [*blocks, (last[..., None, :], (last @ frames[-1].mT)[..., None, :])]
-
-    def _frames(self, w: Tensor) -> list[Tensor]:
-        return [frame.to(w) for frame in self.frames]
-
-
-def _check_equivariant(maps: Hom, basis: Tensor) -> None:
-    check_tensor("basis", basis, maps.shape, inexact=True, real=True)
-    if not len(basis) or int(torch.linalg.matrix_rank(basis.flatten(1))) < len(basis):
-        raise ValueError(f"basis must consist of linearly independent maps, at least one, got {len(basis)} others")
-    group = maps.group
-    moved = maps.apply(group.unsqueeze(group.generators()), basis.to(torch.float64))
-    gap, size = (float(t.detach().abs().max()) for t in (moved - basis, basis))
-    defect = gap / max(size, 1e-300)
-    if defect > 1e-8:
-        raise ValueError(f"basis must consist of equivariant maps, one changes by {defect:.1e} under a generator")

@@ -18,7 +18,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lib.checks import check_tensor
 from lib.mean_field.particles import SCHEMES, _derivative
 from lib.mean_field.units import Unit
 from lib.progress import progress
@@ -30,53 +29,22 @@ _BLOCK = 64  # steps whose data and noise are drawn together
 
 @dataclass(frozen=True)
 class Descent:
-    """Settings of noisy SGD.
+    """Settings of noisy SGD."""
 
-    Attributes
-    ----------
-    rate : float
-        α, the step in the time of the flow: s = α/N.
-    time : float
-        T; the number of steps is the integer nearest to N·T.
-    decay : float
-        τ, weight of the penalty ½‖z‖².
-    temperature : float
-        β; 0 switches the noise off.
-    """
-
-    rate: float = 50.0
-    time: float = 20.0
-    decay: float = 1e-4
-    temperature: float = 1e-6
-
-    def steps(self, particles: int) -> int:
-        """Return the number of steps of a network with so many particles."""
-        return round(particles * self.time)
+    rate: float = 50.0  #: α, the step in the time of the flow: s = α/N
+    time: float = 20.0  #: T; the number of steps is the integer nearest to N·T
+    decay: float = 1e-4  #: τ, weight of the penalty ½‖z‖²
+    temperature: float = 1e-6  #: β; 0 switches the noise off
 
 
 class TeacherData:
-    """Inputs N(0, scale²·1) and the outputs of one teacher per network; a fresh batch per step.
+    """Inputs N(0, scale²·1) and the outputs of one teacher per network; a fresh batch of points per step.
 
-    Parameters
-    ----------
-    unit
-        The unit of teachers and students.
-    teachers
-        One tensor of particles, shape ``(M, dim Z)``, for every network; M may differ.
-    scale
-        Standard deviation of every input coordinate.
-    batch
-        Points per step.
+    Every teacher is a tensor of particles of the unit, shape ``(M, dim Z)``; M may differ.
     """
 
     def __init__(self, unit: Unit, teachers: Sequence[Tensor], scale: float = 4.0, batch: int = 20) -> None:
         self.unit, self.teachers, self.scale, self.batch = unit, list(teachers), scale, batch
-        self.weights: Tensor | None = None
-
-    @property
-    def networks(self) -> int:
-        """How many networks have a teacher."""
-        return len(self.teachers)
 
     def draw(self, generator: torch.Generator, steps: int, like: Tensor) -> Tensor:
         """Return inputs, shape ``(steps, batch, dim X)``, in the dtype and on the device of ``like``."""
@@ -91,41 +59,11 @@ class TeacherData:
         return outputs.unflatten(1, x.shape[:-1]).movedim(0, -3)
 
 
-class FixedData:
-    """The same weighted points at every step: full-batch training, or a quadrature of the population risk.
-
-    Parameters
-    ----------
-    unit
-        The unit.
-    x, y
-        Points, shape ``(B, dim X)``, and their outputs, shape ``(networks, B, dim Y)``.
-    weights
-        Probabilities, shape ``(B,)``; default 1/B each.
-    """
-
-    def __init__(self, unit: Unit, x: Tensor, y: Tensor, weights: Tensor | None = None) -> None:
-        self.unit, self.x, self.y, self.weights, self.batch = unit, x, y, weights, len(x)
-
-    @property
-    def networks(self) -> int:
-        """How many networks have targets."""
-        return len(self.y)
-
-    def draw(self, generator: torch.Generator, steps: int, like: Tensor) -> Tensor:
-        """Return the points, shape ``(steps, B, dim X)``; the generator is not used."""
-        return self.x.to(like).expand(steps, -1, -1)
-
-    def targets(self, x: Tensor) -> Tensor:
-        """Return the outputs, shape ``(..., networks, B, dim Y)``."""
-        return self.y.to(x).expand(*x.shape[:-2], -1, -1, -1)
-
-
 class Trajectory(NamedTuple):
     """Networks at several times, the last of which is the end of training."""
 
-    times: Tensor  # in [0, T], shape (frames,)
-    particles: Tensor  # shape (frames, seeds, networks, N, dim Z)
+    times: Tensor  #: in [0, T], shape ``(frames,)``
+    particles: Tensor  #: shape ``(frames, seeds, networks, N, dim Z)``
 
     @property
     def end(self) -> Tensor:
@@ -137,7 +75,7 @@ def train(
     unit: Unit,
     scheme: str,
     start: Tensor,
-    data: TeacherData | FixedData,
+    data: TeacherData,
     descent: Descent,
     seeds: Sequence[int],
     *,
@@ -149,17 +87,13 @@ def train(
 
     Parameters
     ----------
-    unit
-        The unit.
+    unit, data, descent
+        What is trained, on what, and how.
     scheme
         One of ``TRAININGS``: ``vanilla``, ``DA`` (exact mean over the group), ``FA``, ``EA``, or ``DA-sampled`` (one
         uniform element per data point and step).
     start
         Particles, shape ``(seeds, networks, N, dim Z)``; not changed. Its dtype and device are used throughout.
-    data
-        Where batches come from.
-    descent
-        Step, time, penalty, temperature.
     seeds
         One per first axis of ``start``; a seed's data and noise depend on nothing else (noise on N and dim Z).
     projected
@@ -175,13 +109,10 @@ def train(
     ArithmeticError
         The particles grow beyond all bounds: the rate is too large.
     """
-    check_tensor("start", start, (unit.parameters.dim,), inexact=True, real=True)
-    if not start.numel() or not data.batch:
-        raise ValueError(f"start and data must not be empty, got shape {tuple(start.shape)} and {data.batch} points")
+    if not len(seeds) == len(start) > 0:
+        raise ValueError(f"seeds must be {len(start)} ≥ 1 numbers, one for each of start, got {list(seeds)}")
     _, networks, number, _ = start.shape
-    if noise == "images" and number % unit.group.order:
-        raise ValueError(f"N must be a multiple of {unit.group.order} for noise='images', got {number}")
-    steps = descent.steps(number)
+    steps = round(number * descent.time)
     kept = [round(k * steps / frames) for k in range(frames)]
     images = unit.group.order if scheme in ("DA", "FA") else 1
     one = networks * number * unit.outputs.dim * data.batch * images * start.element_size()
@@ -202,7 +133,7 @@ def _train(
     unit: Unit,
     scheme: str,
     start: Tensor,
-    data: TeacherData | FixedData,
+    data: TeacherData,
     descent: Descent,
     streams: list[list[torch.Generator]],
     share: Tensor,
@@ -213,7 +144,6 @@ def _train(
     """Return the snapshots of seeds that are trained together, at the steps ``kept`` and at the end."""
     z, snapshots, step = start.clone(), [], descent.rate / start.shape[2]
     derivative = "vanilla" if scheme == "DA-sampled" else scheme
-    w = None if data.weights is None else data.weights.to(z).expand(len(z), -1)
     for begin in progress(range(0, steps, _BLOCK)):
         length = min(_BLOCK, steps - begin)
         x = torch.stack([data.draw(g, length, z) for g in streams[0]], dim=1)  # (length, S, B, dim X)
@@ -226,7 +156,7 @@ def _train(
         kicks = _kicks(unit, descent, noise, streams[2], length, z) if descent.temperature else None
         for k in range(length):
             snapshots += [z.clone() for s in kept if s == begin + k]
-            move = _derivative(unit, derivative, z, x[k], y[k], w)
+            move = _derivative(unit, derivative, z, x[k], y[k])
             z.mul_(1 - step * descent.decay).add_(move, alpha=-step)
             if kicks is not None:
                 z.addcmul_(kicks[0][k, :, None], 1 - share)

@@ -23,15 +23,15 @@ from lib.progress import progress
 KAPPA = math.sqrt(math.pi / 8)  # erf(κu/√2) has the slope of tanh(u/2) at zero
 
 
-class Unit(NamedTuple):
+class Nonlinearity(NamedTuple):
     """A function σ that acts on tensors entry by entry, and its derivative ``slope(u, σ(u))``."""
 
-    value: Callable[[Tensor], Tensor]
-    slope: Callable[[Tensor, Tensor], Tensor]
+    value: Callable[[Tensor], Tensor]  #: σ
+    slope: Callable[[Tensor, Tensor], Tensor]  #: of u and σ(u)
 
 
-LOGISTIC = Unit(torch.sigmoid, lambda u, value: value * (1 - value))
-ERF = Unit(
+LOGISTIC = Nonlinearity(torch.sigmoid, lambda u, value: value * (1 - value))
+ERF = Nonlinearity(
     lambda u: torch.erf(u * (KAPPA / math.sqrt(2))),
     lambda u, value: (KAPPA * math.sqrt(2 / math.pi)) * torch.exp(-0.5 * (KAPPA * u).square()),
 )
@@ -41,57 +41,36 @@ ERF = Unit(
 class Growth:
     """Settings of the heuristic.
 
-    Attributes
-    ----------
-    particles : int
-        N, units of the network that is trained.
-    spread : float
-        Standard deviation of the particles at the start of a round, in every direction of E_j.
-    rate, steps : float, int
-        Step of a unit, and steps per round.
-    threshold : float
-        Growth ends when W₂²(ν, P_#ν) ≤ threshold, where ν is the trained law and P projects onto E_j.
-    rule : str
-        What is added to E_j: ``"mean"``, the mean of z − Pz over the particles (the rule of Maass and Fontbona);
-        ``"leading"``, the leading eigenvector of the mean of (z − Pz)(z − Pz)ᵀ.
-    decay, temperature : float
-        τ and β of noisy gradient descent, with noise in E_j.
+    ``rule`` says what is added to E_j: ``"mean"``, the mean of z − Pz over the particles (the rule of Maass and
+    Fontbona); ``"leading"``, the leading eigenvector of the mean of (z − Pz)(z − Pz)ᵀ.
     """
 
-    particles: int = 20
-    spread: float = 0.25
-    rate: float = 0.2
-    steps: int = 100
-    threshold: float = 1e-10
-    rule: str = "leading"
-    decay: float = 1e-4
-    temperature: float = 1e-6
+    particles: int = 20  #: N, units of the network that is trained
+    spread: float = 0.25  #: standard deviation of the particles at the start of a round, in every direction of E_j
+    rate: float = 0.2  #: step of a unit
+    steps: int = 100  #: per round
+    threshold: float = 1e-10  #: growth ends when W₂²(ν, P_#ν) is at most this; ν: trained law, P: projection onto E_j
+    rule: str = "leading"  #: ``"mean"`` or ``"leading"``
+    decay: float = 1e-4  #: τ of noisy gradient descent
+    temperature: float = 1e-6  #: β, of noise in E_j
 
 
-def network(z: Tensor, x: Tensor, unit: Unit = LOGISTIC) -> Tensor:
+def network(z: Tensor, x: Tensor, sigma: Nonlinearity = LOGISTIC) -> Tensor:
     """Return Φ(x) = (1/N) Σ_i σ(z_i x), shape ``(runs, B, d)``, for x of shape ``(B, d)`` or ``(runs, B, d)``."""
-    return unit.value(_inner(z, x)).mean(1).mT
+    return sigma.value(_inner(z, x)).mean(1).mT
 
 
-def pull(z: Tensor, x: Tensor, y: Tensor, unit: Unit = LOGISTIC, weights: Tensor | None = None) -> Tensor:
+def pull(z: Tensor, x: Tensor, y: Tensor, sigma: Nonlinearity = LOGISTIC, weights: Tensor | None = None) -> Tensor:
     """Return −N ∂R/∂z_i for R = Σ_b w_b ½‖Φ(x_b) − y_b‖², shape ``(runs, N, d²)``.
 
-    Parameters
-    ----------
-    z
-        Particles.
-    x, y
-        Inputs ``(B, d)`` or ``(runs, B, d)``, and targets ``(runs, B, d)`` or ``(1, B, d)``.
-    unit
-        σ.
-    weights
-        w, shape ``(B,)``; 1/B each if not given.
+    Inputs x have shape ``(B, d)`` or ``(runs, B, d)``, targets y ``(runs, B, d)`` or ``(1, B, d)``, weights w ``(B,)``;
+    1/B each if not given.
     """
     check_tensor("y", y, x.shape[-2:])
     h = _inner(z, x)  # (runs, N, d, B)
-    value = unit.value(h)
+    value = sigma.value(h)
     residual = (y.mT - value.mean(1)) * (1 / x.shape[-2] if weights is None else weights)  # (runs, d, B)
-    pulled = residual[:, None] * unit.slope(h, value)
+    pulled = residual[:, None] * sigma.slope(h, value)
     return (pulled.flatten(1, 2) @ x).reshape(z.shape)
 
 
@@ -121,25 +100,10 @@ def population_pull(z: Tensor, teacher: Tensor, scale: float) -> Tensor:
 def train_inside(field: Callable[[Tensor], Tensor], P: Tensor, growth: Growth, generator: torch.Generator) -> Tensor:
     """Return the particles after one round that starts in the ranges of P, shape ``(runs, N, d²)``.
 
-    Starts are N(0, spread²·P); a step is z ← z + rate (V(z) − τz) + √(2·rate·β) N(0, P).
-
-    Parameters
-    ----------
-    field
-        V, from particles to the same shape; fresh data at every call make it stochastic.
-    P
-        Orthogonal projections onto E_j, shape ``(runs, d², d²)``.
-    growth
-        Settings.
-    generator
-        For starts and noise.
-
-    Raises
-    ------
-    ArithmeticError
-        Particles became infinite or NaN: the rate is too large.
+    Starts are N(0, spread²·P) for orthogonal projections P onto E_j, shape ``(runs, d², d²)``; a step is
+    z ← z + rate (V(z) − τz) + √(2·rate·β) N(0, P). The field V goes from particles to the same shape; fresh data at
+    every call make it stochastic. Particles that become infinite or NaN, at too large a rate, raise ArithmeticError.
     """
-    check_tensor("P", P, inexact=True, real=True)
     shape = (len(P), growth.particles, P.shape[-1])
 
     def gauss(size: float) -> Tensor:
@@ -168,8 +132,6 @@ def grow(
         V as in :func:`train_inside`.
     basis
         Orthonormal rows that span E_0, shape ``(runs, k, D)``; k = 0 starts from {0}.
-    growth, generator
-        Settings, and the generator of starts and noise.
 
     Returns
     -------
@@ -185,7 +147,7 @@ def grow(
     >>> ended(escapes, 1e-10).tolist(), [round(float(v), 6) for v in frame[0, 0].abs()]
     ([1], [0.6, 0.8, 0.0])
     """
-    runs, k, D = basis.shape
+    runs, k, D = check_tensor("basis", basis, inexact=True).shape
     frame = torch.cat([basis, basis.new_zeros(runs, D - k, D)], 1)
     escapes = [basis.new_full((runs,), math.inf)] * k
     while not escapes or (escapes[-1] > growth.threshold).any():
@@ -207,17 +169,11 @@ def grow(
 def ended(escapes: Tensor, threshold: float) -> Tensor:
     """Return the dimensions at which a threshold ends growth, shape ``(runs,)``.
 
-    The threshold decides where growth ends, not where it goes: it may be larger than that of the run.
-
-    Raises
-    ------
-    ValueError
-        The threshold is smaller than that of the run: some run would have gone on.
+    The threshold decides where growth ends, not where it goes: it may be larger than that of the run, but not smaller.
     """
     stay = escapes <= threshold
     if not stay.any(0).all():
-        least = float(escapes.amin(0).max())
-        raise ValueError(f"threshold must be at least {least:.1e}, where all runs have ended, got {threshold}")
+        raise ValueError(f"threshold must be at least {float(escapes.amin(0).max()):.1e}, got {threshold}")
     return stay.int().argmax(0)
 
 

@@ -17,11 +17,11 @@ from lib.mean_field.free_energy import FreeEnergy
 
 
 class Path(NamedTuple):
-    """A computed flow: times ``(T,)`` from zero, laws ``(T, n)`` at these times, and the changes of F in between."""
+    """A computed flow."""
 
-    times: Tensor
-    laws: Tensor
-    changes: Tensor  # F(p_{t+1}) − F(p_t), shape (T − 1,)
+    times: Tensor  #: from zero, shape ``(T,)``
+    laws: Tensor  #: at these times, shape ``(T, n)``
+    changes: Tensor  #: F(p_{t+1}) − F(p_t), shape ``(T − 1,)``
 
 
 def flow(
@@ -34,28 +34,15 @@ def flow(
 ) -> Path:
     """Follow the Wasserstein gradient flow of F, ∂_t μ = div(μ ∇ δF/δμ), on the grid, with no flux at its ends.
 
-    Parameters
-    ----------
-    functional
-        F.
-    start
-        The law at time zero, shape ``(n,)``.
-    first, growth
-        Length of the first time step, and the factor from one step to the next.
-    tolerance
-        The flow ends when a step moves less than this share of the mass.
-    steps
-        Or after this many steps.
+    It starts from a law of shape ``(n,)``; the time steps begin with length ``first`` and grow by the factor
+    ``growth``. The flow ends when a step moves less than the share ``tolerance`` of the mass, or after so many steps.
     """
-    p, t, h = functional.check_law("start", start), 0.0, first
-    laws, times = [p], [t]
+    laws, times, h = [start], [0.0], first
     for _ in range(steps):
-        q = step(functional, p, h)
-        laws.append(q)
-        t, h = t + h, h * growth
-        times.append(t)
-        moved, p = 0.5 * float((q - p).abs().sum()), q
-        if moved < tolerance:
+        laws.append(step(functional, laws[-1], h))
+        times.append(times[-1] + h)
+        h *= growth
+        if 0.5 * float((laws[-1] - laws[-2]).abs().sum()) < tolerance:
             break
     path = torch.stack(laws)
     at = torch.tensor(times, dtype=torch.float64, device=path.device)
@@ -72,21 +59,8 @@ def step(functional: FreeEnergy, p: Tensor, duration: float, iterations: int = 6
 
     The law enters the potential through K residuals only; Newton's method solves for these.
 
-    Parameters
-    ----------
-    functional
-        F; β = 0 gives upwind fluxes.
-    p
-        Masses, shape ``(n,)``; the linear systems are solved on the CPU.
-    duration
-        Length of the step, positive.
-    iterations
-        Newton steps allowed.
-
-    Raises
-    ------
-    ArithmeticError
-        Newton's method does not converge: the step is too long.
+    Masses have shape ``(n,)``; β = 0 gives upwind fluxes. The linear systems are solved on the CPU. A step that is too
+    long for Newton's method raises ArithmeticError.
     """
     rate, r = duration / functional.width**2, functional.residual(p)
     now = _Trial(functional, p, rate, r)

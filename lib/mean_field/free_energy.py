@@ -28,27 +28,15 @@ class FreeEnergy:
     """F(p) = ½ Σ_k w_k (Σ_i p_i σ(x_k, z_i) − y_k)² + ½ τ Σ_i p_i z_i² + β Σ_i p_i log(p_i / h) on a grid of cells.
 
     A law is a tensor ``(..., n)`` of nonnegative masses with sum one, one for each cell; its density is p / h.
-
-    Attributes
-    ----------
-    unit : callable
-        σ: tensors x, z that broadcast to the unit's outputs.
-    x, y, weights : Tensor
-        Data and their probabilities, shape ``(K,)`` each.
-    grid : Tensor
-        Centres of cells of one width h, shape ``(n,)``.
-    penalty, temperature : float
-        τ and β, at least zero.
-
     """
 
-    unit: Callable[[Tensor, Tensor], Tensor]
-    x: Tensor
-    y: Tensor
-    weights: Tensor
-    grid: Tensor
-    penalty: float
-    temperature: float
+    unit: Callable[[Tensor, Tensor], Tensor]  #: σ: tensors x, z that broadcast to the unit's outputs
+    x: Tensor  #: data, shape ``(K,)``
+    y: Tensor  #: what belongs to them, shape ``(K,)``
+    weights: Tensor  #: their probabilities, shape ``(K,)``
+    grid: Tensor  #: centres of cells of one width h, shape ``(n,)``
+    penalty: float  #: τ, at least zero
+    temperature: float  #: β, at least zero; a minimum needs it positive
 
     def __post_init__(self) -> None:
         check_tensor("y", self.y, (len(self.x),))
@@ -67,7 +55,7 @@ class FreeEnergy:
 
     def residual(self, p: Tensor) -> Tensor:
         """Return r_k = Φ_p(x_k) − y_k, shape ``(..., K)``: all that the data see of a law."""
-        return self.check_law("p", p) @ self.features.mT - self.y
+        return p @ self.features.mT - self.y
 
     def potential(self, residual: Tensor) -> Tensor:
         """Return Σ_k w_k r_k σ(x_k, ·) + ½ τ z² on the grid, shape ``(..., n)``; plus β log p it is δF/δp."""
@@ -80,7 +68,7 @@ class FreeEnergy:
 
     def entropy(self, p: Tensor) -> Tensor:
         """Return Σ p_i log(p_i / h), which approximates ∫ μ log μ."""
-        return torch.special.xlogy(self.check_law("p", p), p / self.width).sum(-1)
+        return torch.special.xlogy(p, p / self.width).sum(-1)
 
     def change(self, p: Tensor, q: Tensor) -> Tensor:
         """Return F(q) − F(p) from small quantities only, so that its sign is right when both are almost equal.
@@ -104,7 +92,7 @@ class FreeEnergy:
 
     def gibbs(self, residual: Tensor) -> Tensor:
         """Return the law proportional to exp(−potential/β), shape ``(..., n)``."""
-        return torch.softmax(-self.potential(residual) / self._positive_temperature(), -1)
+        return torch.softmax(-self.potential(residual) / self.temperature, -1)
 
     def lower_bound(self, residual: Tensor) -> Tensor:
         """Return a number that F is at least at *every* law on the grid, for any r: the convex dual of F.
@@ -112,24 +100,17 @@ class FreeEnergy:
         ``−Σ w_k (½ r_k² + r_k y_k) − β log Σ_i h exp(−potential_i / β)``, because ``½s² ≥ rs − ½r²`` and because the
         minimum of a linear functional plus entropy is a log-sum-exp. Equality at the minimiser, with its residual.
         """
-        beta = self._positive_temperature()
+        beta = self.temperature
         free = -beta * (torch.logsumexp(-self.potential(residual) / beta, -1) + math.log(self.width))
         return free - (self.weights * (0.5 * residual**2 + residual * self.y)).sum(-1)
 
     def minimiser(self, iterations: int = 100) -> Tensor:
         """Return the law p = gibbs(residual(p)), the only minimum of F, shape ``(n,)``.
 
-        The dual is strictly concave in the K numbers r; Newton's method with backtracking maximises it.
-
-        Raises
-        ------
-        ValueError
-            β = 0.
-        ArithmeticError
-            No convergence.
+        The dual is strictly concave in the K numbers r; Newton's method with backtracking maximises it. ArithmeticError
+        says that it did not converge.
         """
-        beta, w, r = self._positive_temperature(), self.weights, torch.zeros_like(self.y)
-        best = math.inf
+        w, r, best = self.weights, torch.zeros_like(self.y), math.inf
         for _ in range(iterations):
             p = self.gibbs(r)
             miss = self.residual(p) - r
@@ -140,7 +121,7 @@ class FreeEnergy:
             centred = self.features - (self.features @ p)[:, None]
             covariance = (centred * p) @ centred.mT
             one = torch.eye(len(r), dtype=r.dtype, device=r.device)
-            direction = torch.linalg.solve(one + covariance * w / beta, miss)
+            direction = torch.linalg.solve(one + covariance * w / self.temperature, miss)
             r = r + self._backtrack(r, direction) * direction
         raise ArithmeticError(f"no Gibbs fixed point within {iterations} iterations; penalty or temperature too small")
 
@@ -150,15 +131,6 @@ class FreeEnergy:
         while float(self.lower_bound(r + size * direction).detach()) < here - 1e-15 and size > 1e-6:
             size /= 2
         return size
-
-    def _positive_temperature(self) -> float:
-        if self.temperature == 0:
-            raise ValueError("temperature must be positive for a Gibbs law, got 0")
-        return self.temperature
-
-    def check_law(self, name: str, p: Tensor) -> Tensor:
-        """Return p if it holds laws, shape ``(..., n)``; raise TypeError or ValueError otherwise."""
-        return check_probabilities(name, p, len(self.grid), batched=True)
 
 
 def _relative_entropy(p: Tensor, q: Tensor) -> Tensor:

@@ -1,10 +1,8 @@
 """Shallow networks as empirical measures of their units, and training under a symmetry.
 
 A network of N units with parameters θ_1 … θ_N is the measure ν = (1/N) Σ δ_{θ_i}; its output is the mean
-Φ_ν(x) = ∫ σ_*(x, z) dν(z). Particles are tensors of shape ``(..., N, dim Z)``; all axes in front are batch axes. The
-group acts on inputs, outputs and parameters, orthogonally, and the unit has to respect all three actions at once,
-σ_*(ρ_X(g)x, M_g z) = ρ_Y(g) σ_*(x, z) (Maass, Fontbona 2024). :mod:`lib.mean_field.descent` trains such
-networks.
+Φ_ν(x) = ∫ σ_*(x, z) dν(z). Particles are tensors of shape ``(..., N, dim Z)``; all axes in front are batch axes.
+:mod:`lib.mean_field.descent` trains such networks.
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lib.checks import check_probabilities, check_tensor
+from lib.checks import check_tensor
 from lib.mean_field.units import Pull, Unit
 from lib.symmetry.representations import Representation
 
@@ -33,35 +31,27 @@ def project(particles: Tensor, representation: Representation) -> Tensor:
     return particles @ _matrices(particles, representation).mean(0).mT
 
 
+@torch.no_grad()
 def intrinsic_derivative(
     unit: Unit, scheme: str, particles: Tensor, x: Tensor, y: Tensor, weights: Tensor | None = None
 ) -> Tensor:
-    """Return D_μR(ν)(θ_i) = N ∂R/∂θ_i for the risk R of a scheme and the loss ½‖ŷ − y‖².
+    """Return D_μR(ν)(θ_i) = N ∂R/∂θ_i, shaped like the particles, for the risk R of a scheme and the loss ½‖ŷ − y‖².
 
     ``vanilla``: R(ν) = E ½‖Φ_ν(x) − y‖². ``DA``: the mean over *all* g of R on moved data (ρ(g)x, ρ(g)y). ``FA``:
-    R of the average Q_GΦ_ν = mean_g ρ(g)⁻¹Φ_ν(ρ(g)·). ``EA``: R(P_#ν).
+    R of the average Q_GΦ_ν = mean_g ρ(g)⁻¹Φ_ν(ρ(g)·). ``EA``: R(P_#ν). No gradient goes through the derivative.
 
     Parameters
     ----------
-    unit
-        The unit.
-    scheme
-        One of ``SCHEMES``.
+    unit, scheme
+        The unit, and one of ``SCHEMES``.
     particles
         Networks, shape ``(..., N, dim Z)``.
     x, y
         Data, shapes ``(B, dim X)`` and ``(..., B, dim Y)``; the axes of y in front broadcast to those of particles.
     weights
         Probabilities of the data points, shape ``(B,)``; default 1/B each.
-
-    Returns
-    -------
-    Tensor
-        Shaped like ``particles``.
     """
     z, x, y, w = _batch(particles, x, y, weights)
-    if torch.is_grad_enabled() and any(t.requires_grad for t in (z, x, y, w)):
-        raise ValueError("particles, x, y and weights must not require gradients, the derivative has none: detach them")
     return _derivative(unit.to(z), scheme, z, x, y, w).view(particles.shape)
 
 
@@ -75,10 +65,7 @@ def risk(unit: Unit, scheme: str, particles: Tensor, x: Tensor, y: Tensor, weigh
 
 
 def _derivative(unit: Unit, scheme: str, z: Tensor, x: Tensor, y: Tensor, w: Tensor | None = None) -> Tensor:
-    """Return the intrinsic derivative for z (S, R, N, dim Z), x (S, B, dim X), y (S, R, B, dim Y), w (S, B).
-
-    The unit's matrices have to be like z already.
-    """
+    """Return the derivative for z (S, R, N, dim Z), like the unit's matrices, x (S, B, dim X), y, and w (S, B)."""
     pull, residual, fixed = _residual(unit, scheme, z, x, y)
     if w is None:
         residual = residual / residual.shape[-2]
@@ -107,11 +94,8 @@ def _residual(unit: Unit, scheme: str, z: Tensor, x: Tensor, y: Tensor) -> tuple
 
 def _batch(particles: Tensor, x: Tensor, y: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return particles (1, R, N, dim Z), x (1, B, dim X), y (1, R, B, dim Y) and weights (1, B)."""
-    for name, value in (("particles", particles), ("x", x), ("y", y)):
-        if not check_tensor(name, value, inexact=True, real=True).numel():
-            raise ValueError(f"{name} must not be empty, got shape {tuple(value.shape)}")
-    weights = x.new_full((len(x),), 1.0 / len(x)) if weights is None else weights
-    check_probabilities("weights", weights, len(x))
+    check_tensor("y", y, (len(x), None), inexact=True, real=True)
+    weights = x.new_full((len(x),), 1.0 / max(len(x), 1)) if weights is None else weights
     z = particles.reshape(1, -1, *particles.shape[-2:])
     y = y.expand(*particles.shape[:-2], *y.shape[-2:]).reshape(1, -1, *y.shape[-2:])
     return z, x[None], y, weights[None]
@@ -119,5 +103,4 @@ def _batch(particles: Tensor, x: Tensor, y: Tensor, weights: Tensor | None) -> t
 
 def _matrices(particles: Tensor, representation: Representation) -> Tensor:
     """Return the matrices of all elements, like the particles."""
-    check_tensor("particles", particles, (representation.dim,), inexact=True, real=True)
     return representation.matrix(representation.group.elements()).to(particles)

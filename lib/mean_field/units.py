@@ -7,8 +7,8 @@ The three actions are orthogonal, and the unit has to respect all of them at onc
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -26,32 +26,25 @@ Pull = Callable[[Tensor], Tensor]
 class Unit:
     """A unit σ_* : X × Z → Y, jointly equivariant for three orthogonal representations of one finite group.
 
+    One that is not is refused: the message states the largest |σ_*(ρ_X(g)x, M_g z) − ρ_Y(g)σ_*(x, z)| over 64 Gaussian
+    pairs and the generators g.
+
     Parameters
     ----------
     function
         ``function(x, z)`` returns σ_*(x, z), shape ``(..., dim Y)``, for x of shape ``(..., dim X)`` and z of shape
         ``(..., dim Z)``; batch axes broadcast. Differentiable in z.
     inputs, outputs, parameters
-        How the group acts on X, Y and Z.
+        How the group acts on X, Y and Z, by real matrices.
     name
         For messages.
 
     Attributes
     ----------
-    group : FiniteGroup
-        The group G.
     fixed : Tensor
         The orthogonal projection P onto E^G, the parameters that G leaves fixed, shape ``(dim Z, dim Z)``.
     on_inputs, on_outputs, on_parameters : Tensor
         The matrices of all elements, shapes ``(|G|, dim, dim)``.
-
-    Raises
-    ------
-    TypeError
-        ``function`` is no function; a representation is none, is complex, or is not of a finite group.
-    ValueError
-        Representations of different groups, or not orthogonal; or the unit is not jointly equivariant: the message
-        states the largest |σ_*(ρ_X(g)x, M_g z) − ρ_Y(g)σ_*(x, z)| over 64 Gaussian pairs and the generators g.
     """
 
     def __init__(
@@ -89,40 +82,15 @@ class Unit:
         return self.function(x, z)
 
     def network(self, x: Tensor, particles: Tensor) -> Tensor:
-        """Return Φ_ν(x) = (1/N) Σ_i σ_*(x, θ_i).
-
-        Parameters
-        ----------
-        x
-            Inputs, shape ``(B, dim X)``, shared by all networks.
-        particles
-            Networks, shape ``(..., N, dim Z)``.
-
-        Returns
-        -------
-        Tensor
-            Outputs, shape ``(..., B, dim Y)``.
-        """
-        if not check_tensor("particles", particles, (self.parameters.dim,), inexact=True, real=True).numel():
-            raise ValueError(f"particles must not be empty, got shape {tuple(particles.shape)}")
-        z = particles.reshape(1, -1, *particles.shape[-2:])
+        """Return Φ_ν(x) = (1/N) Σ_i σ_*(x, θ_i), shapes ``(B, dim X), (..., N, dim Z) -> (..., B, dim Y)``."""
+        z = particles.reshape(1, math.prod(particles.shape[:-2]), *particles.shape[-2:])
         return self.linearise(x[None], z)[0].reshape(*particles.shape[:-2], len(x), self.outputs.dim)
 
     def linearise(self, x: Tensor, z: Tensor) -> tuple[Tensor, Pull]:
-        """Return the outputs Φ_ν(x_b) and the map r ↦ Σ_b ∇_zσ_*(x_b, θ_i)ᵀ r_b; nothing is checked.
+        """Return the outputs Φ_ν(x_b) and the map r ↦ Σ_b ∇_zσ_*(x_b, θ_i)ᵀ r_b, to be called at most once.
 
-        Parameters
-        ----------
-        x
-            Inputs, shape ``(S, B, dim X)``.
-        z
-            Particles, shape ``(S, R, N, dim Z)``: R networks see the same inputs.
-
-        Returns
-        -------
-        tuple
-            Outputs, shape ``(S, R, B, dim Y)``; and a function of one tensor of that shape, to be called at most once,
-            that returns a tensor shaped like z.
+        R networks see the same inputs: x has shape ``(S, B, dim X)``, z ``(S, R, N, dim Z)``, outputs and r
+        ``(S, R, B, dim Y)``.
         """
         leaf = z.detach().requires_grad_(True)
         with torch.enable_grad():
@@ -143,10 +111,7 @@ class Unit:
             torch.randn(_PROBES, r.dim, generator=generator, dtype=torch.float64, device="cpu")
             for r in (self.inputs, self.parameters)
         )
-        plain = check_tensor("function(x, z)", self.function(x, z), inexact=True)
-        if plain.shape != (_PROBES, self.outputs.dim):
-            wanted = f"({_PROBES}, {self.outputs.dim}) for {_PROBES} pairs"
-            raise ValueError(f"function must return shape {wanted}, got {tuple(plain.shape)}")
+        plain = check_tensor("function(x, z)", self.function(x, z), (_PROBES, self.outputs.dim), inexact=True)
         index = self.group.index(self.group.generators())
         rho_x, rho_y, m = (t[index] for t in (self.on_inputs, self.on_outputs, self.on_parameters))
         moved = self.function(x @ rho_x.mT, z @ m.mT)
@@ -158,34 +123,15 @@ class Unit:
             )
 
 
-@dataclass(frozen=True)
-class Activation:
-    """A function R → R that acts on every coordinate, and its derivative, both able to work in place.
-
-    Attributes
-    ----------
-    function : Callable
-        The function, out of place.
-    value : Callable
-        The function of h; may overwrite h.
-    pull : Callable
-        ``pull(r, h, value)`` returns r · derivative, with r broadcast; may overwrite the others.
-    """
-
-    function: Callable[[Tensor], Tensor]
-    value: Callable[[Tensor], Tensor]
-    pull: Callable[[Tensor, Tensor, Tensor], Tensor]
-
-
 _aten = torch.ops.aten
+# Functions R → R that act on every coordinate: s = σ(h), which may overwrite h, and r · σ'(h) of r, h and s, with r
+# broadcast, which may overwrite the others.
 ACTIVATIONS = {
-    "sigmoid": Activation(
-        torch.sigmoid, torch.sigmoid_, lambda r, h, s: _aten.sigmoid_backward.grad_input(r, s, grad_input=s)
-    ),
-    "tanh": Activation(torch.tanh, torch.tanh_, lambda r, h, s: _aten.tanh_backward.grad_input(r, s, grad_input=s)),
-    "relu": Activation(torch.relu, torch.relu_, lambda r, h, s: s.sign_().mul_(r)),
-    "cos": Activation(torch.cos, torch.cos, lambda r, h, s: h.sin_().neg_().mul_(r)),
-    "identity": Activation(lambda h: h, lambda h: h, lambda r, h, s: r.expand_as(s)),
+    "sigmoid": (torch.sigmoid_, lambda r, h, s: _aten.sigmoid_backward.grad_input(r, s, grad_input=s)),
+    "tanh": (torch.tanh_, lambda r, h, s: _aten.tanh_backward.grad_input(r, s, grad_input=s)),
+    "relu": (torch.relu_, lambda r, h, s: s.sign_().mul_(r)),
+    "cos": (torch.cos, lambda r, h, s: h.sin_().neg_().mul_(r)),
+    "identity": (lambda h: h, lambda r, h, s: r.expand_as(s)),
 }
 
 
@@ -193,40 +139,28 @@ class Layer(Unit):
     """The unit σ_*(x, z) = σ(z x) with z a matrix X → Y and σ acting on coordinates; M_g z = ρ_Y(g) z ρ_X(g)⁻¹.
 
     Gradients are in closed form: one matrix product, σ, and one matrix product back. Parameters are matrices read row
-    by row, dim Z = dim Y · dim X.
-
-    Parameters
-    ----------
-    inputs, outputs
-        How the group acts on X and Y.
-    activation
-        One of ``ACTIVATIONS``.
-
-    Raises
-    ------
-    ValueError
-        As :class:`Unit`: σ has to commute with ρ_Y, as any σ does with permutations and an odd σ with signs.
+    by row, dim Z = dim Y · dim X. The activation σ, one of ``ACTIVATIONS``, has to commute with ρ_Y, as any σ does with
+    permutations and an odd σ with signs.
     """
 
     def __init__(self, inputs: Representation, outputs: Representation, activation: str = "sigmoid") -> None:
-        self.activation = ACTIVATIONS[check_choice("activation", activation, ACTIVATIONS)]
+        self.activate, self.pull = ACTIVATIONS[check_choice("activation", activation, ACTIVATIONS)]
         super().__init__(self._evaluate, inputs, outputs, Hom(inputs, outputs), f"{activation}(z·x)")
 
     def _evaluate(self, x: Tensor, z: Tensor) -> Tensor:
         matrix = z.unflatten(-1, (self.outputs.dim, self.inputs.dim))
-        h = (matrix @ x[..., None])[..., 0]
-        return self.activation.function(h)
+        return self.activate((matrix @ x[..., None])[..., 0])
 
     def linearise(self, x: Tensor, z: Tensor) -> tuple[Tensor, Pull]:
         """Return the outputs and the transposed derivative in closed form; see :meth:`Unit.linearise`."""
-        (runs, particles), outputs = z.shape[1:3], self.outputs.dim
-        h = torch.bmm(z.reshape(len(z), -1, x.shape[-1]), x.mT)  # (S, R N dim Y, B)
-        s = self.activation.value(h)
-        shape = (len(z), runs, particles, outputs, x.shape[1])
+        rows = z.unflatten(-1, (self.outputs.dim, -1))
+        h = torch.bmm(rows.flatten(1, 3), x.mT)  # (S, R N dim Y, B)
+        s = self.activate(h)
+        shape = (*rows.shape[:-1], x.shape[1])
         mean = s.view(shape).mean(2).mT
 
         def pull(r: Tensor) -> Tensor:
-            g = self.activation.pull(r.mT.contiguous()[:, :, None], h.view(shape), s.view(shape))
+            g = self.pull(r.mT.contiguous()[:, :, None], h.view(shape), s.view(shape))
             return torch.bmm(x.mT, g.reshape(h.shape).mT).mT.reshape(z.shape)  # rows of g stay whole: faster
 
         return mean, pull

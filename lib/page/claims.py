@@ -7,17 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import yaml
-from pydantic import (
-    ConfigDict,
-    StrictBool,
-    StringConstraints,
-    TypeAdapter,
-    ValidationError,
-)
+from pydantic import ConfigDict, StrictBool, StringConstraints, TypeAdapter
 
 from lib import ROOT
 
@@ -29,16 +23,16 @@ RELATIONS: dict[str, Callable[[float, float], bool]] = {
     "==": operator.eq,
 }
 SIGNS = {"<=": "≤", "<": "&lt;", ">=": "≥", ">": "&gt;", "==": "="}  # as HTML and Markdown show them
-_TEST = re.compile(r"tests/[\w/]+\.py::\w+(::\w+)*(\[.*\])?")
 _Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+_TEST = re.compile(r"tests/[\w/]+\.py::\w+(::\w+)*(\[.*\])?")
 
 
 @dataclass(frozen=True)
 class Check:
     """One comparison of a claim: a number, a relation and a bound.
 
-    ``label`` says what the number is; a formula in it stands between dollars.
-    ``tight`` says why the number cannot keep half of the bound free, where it does not.
+    The label says what the number is; a formula in it stands between dollars. ``tight`` says why the number cannot keep
+    half of the bound free, where it does not.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -48,6 +42,10 @@ class Check:
     bound: float
     label: str
     tight: str = ""
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.bound) or self.label.count("$") % 2:
+            raise ValueError("the bound must be finite, and formulas between dollars")
 
     def holds(self, value: float) -> bool:
         """Whether ``value`` satisfies the relation; NaN never does."""
@@ -78,76 +76,44 @@ class Claim:
     beyond_sources: StrictBool = False
     checks: dict[str, Check] = field(default_factory=dict)
 
-
-_ROW = TypeAdapter(Claim)
-
-
-def load_claims(path: str | Path | None = None) -> dict[str, Claim]:
-    """Read the register of claims.
-
-    Parameters
-    ----------
-    path
-        A YAML file; by default the book's own ``book/claims.yml``.
-
-    Raises
-    ------
-    ValueError
-        A row lacks a field, has a field of the wrong kind, or repeats an id; the message names row and field.
-    """
-    return _claims(_text(path))
+    def __post_init__(self) -> None:
+        if not _TEST.fullmatch(self.test):
+            raise ValueError("test must be a node like tests/test_x.py::test_y")
 
 
-def load_finished_chapters(path: str | Path | None = None) -> list[str]:
-    """Return the names of the chapters all of whose claims must be settled."""
-    return list(_read_register(path)["finished_chapters"])
+@dataclass(frozen=True)
+class Register:
+    """The content of ``book/claims.yml``."""
+
+    claims: dict[str, Claim]  #: by their ids
+    finished_chapters: list[str]  #: all of whose claims must be settled
+    sections: dict[str, str] = field(default_factory=dict)  #: headings by the letters of their claims
 
 
-def load_sections(path: str | Path | None = None) -> dict[str, str]:
-    """Return the headings of the register's sections by the letters of their claims (empty if it has none)."""
-    return dict(_read_register(path).get("sections") or {})
+_REGISTER = TypeAdapter(Register)
 
 
-def _read_register(path: str | Path | None) -> dict[str, Any]:
-    return _yaml(_text(path))
-
-
-def _text(path: str | Path | None) -> str:
+def load_register(path: str | Path | None = None) -> Register:
+    """Read a register, by default the book's own; ValueError names the field of a row that is not as it must be."""
     file = Path(path) if path is not None else ROOT / "book" / "claims.yml"
     if not file.is_file():
         raise ValueError(f"no register of claims at {file.name}: the package has to be run from the book's checkout")
-    return file.read_text(encoding="utf-8")
+    return _read(file.read_text(encoding="utf-8"))
+
+
+def load_claims(path: str | Path | None = None) -> dict[str, Claim]:
+    """Return the claims of a register, by default the book's own, by their ids."""
+    return load_register(path).claims
 
 
 @lru_cache(maxsize=8)
-def _yaml(text: str) -> Any:
+def _read(text: str) -> Register:
     """Read a text once, however often its register is asked for: a build asks hundreds of times."""
     content = yaml.load(text, yaml.CSafeLoader)
-    for key in ("finished_chapters", "claims"):
-        if not isinstance(content, dict) or not isinstance(content.get(key), list):
-            raise ValueError(f"the register must have a list under the key {key!r}")
-    return content
-
-
-@lru_cache(maxsize=8)
-def _claims(text: str) -> dict[str, Claim]:
-    found: dict[str, Claim] = {}
-    for place, row in enumerate(_yaml(text)["claims"]):
-        name = row.get("id", f"number {place}") if isinstance(row, dict) else f"number {place}"
-        try:
-            checks = {key: {"name": key} | check for key, check in (row.get("checks") or {}).items()}
-            claim = _ROW.validate_python(row | {"checks": checks})
-        except (AttributeError, TypeError):
-            raise ValueError(f"claim {name} must be a mapping of fields, and so must each of its checks") from None
-        except ValidationError as error:
-            first = error.errors()[0]
-            raise ValueError(f"claim {name}: {' '.join(map(str, first['loc']))}: {first['msg']}") from None
-        if not _TEST.fullmatch(claim.test):
-            raise ValueError(f"claim {name}: test must be a node like tests/test_x.py::test_y, got {claim.test!r}")
-        for check in claim.checks.values():
-            if not math.isfinite(check.bound) or check.label.count("$") % 2:
-                raise ValueError(f"claim {name}: {check.name}: the bound must be finite, and formulas between dollars")
-        if claim.id in found:
-            raise ValueError(f"claim {claim.id}: the id occurs twice")
-        found[claim.id] = claim
-    return found
+    rows = {}
+    for row in content["claims"]:
+        if row["id"] in rows:
+            raise ValueError(f"claim {row['id']}: the id occurs twice")
+        checks = {name: {"name": name} | check for name, check in (row.get("checks") or {}).items()}
+        rows[row["id"]] = row | {"checks": checks}
+    return _REGISTER.validate_python(content | {"claims": rows})

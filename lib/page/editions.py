@@ -29,16 +29,9 @@ def contents(book: Path = BOOK) -> list[tuple[str, list[str]]]:
 
 
 def pack(html: Path, target: Path, root: Path = ROOT) -> None:
-    """Write a zip of everything that the repository tracks, with the built book as its folder ``html``.
-
-    Raises
-    ------
-    CannotPrint
-        This is no checkout, so that nobody knows which files belong to the book.
-    """
-    command = ["git", "ls-files", "-z"]
+    """Write a zip of everything that the repository tracks, with the built book as its folder ``html``."""
     try:
-        listed = subprocess.run(command, cwd=root, capture_output=True, check=True).stdout.decode()
+        listed = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, check=True).stdout.decode()
     except (OSError, subprocess.CalledProcessError):
         raise CannotPrint(f"the zip is made from a git checkout, which {root} is not") from None
     files = {name: root / name for name in listed.split("\0") if name}

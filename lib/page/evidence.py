@@ -52,6 +52,14 @@ class Outcome:
         """Whether every control value was computed and misses the bound."""
         return not (np.isnan(self.control).any() or any(self.check.holds(v) for v in self.control))
 
+    def report(self) -> str:
+        """Return the numbers in one line."""
+        met = f"{'meets' if self.measured_holds else 'MISSES'} {self.check.relation} {self.check.bound:g}"
+        broken = "fails, as it must" if self.control_fails else "PASSES, so the check shows nothing"
+        broken = "was not computed, so it shows nothing" if np.isnan(self.control).any() else broken
+        measured = f"  {self.check.name}: measured (worst of {self.measured.size}) {self.worst:.6g} {met}"
+        return f"{measured}; control (closest) {self.best_control:.6g} {broken}"
+
 
 @dataclass(frozen=True)
 class Evidence:
@@ -70,7 +78,7 @@ class Evidence:
         """Whether every measurement meets its bound and every control misses it."""
         return all(o.measured_holds and o.control_fails for o in self.outcomes.values())
 
-    def record(self) -> dict[str, Any]:
+    def content(self) -> dict[str, Any]:
         """Return the JSON record that a notebook stores; floats keep three significant digits."""
         outcomes = self.outcomes
         return {
@@ -98,59 +106,40 @@ class Evidence:
 
     def report(self) -> str:
         """Return the numbers of every check, one line each."""
-        return "\n".join(_report_line(o) for o in self.outcomes.values())
+        return "\n".join(outcome.report() for outcome in self.outcomes.values())
 
 
 def evaluate(
     claim_id: str,
-    measured: Mapping[str, Any],
-    control: Mapping[str, Any],
+    checks: Mapping[str, tuple[Any, Any]],
     *,
     of: Any,
     seeds: int | Iterable[int] | None = None,
     tables: Iterable[str] = (),
     claims: Mapping[str, Claim] | None = None,
 ) -> Evidence:
-    """Compare measurements and controls with a claim's bounds.
-
-    Parameters
-    ----------
-    claim_id
-        The claim's id in the register.
-    measured, control
-        For every check of the claim a number, or several (one per seed or case). The *worst* measured value has to
-        meet the bound; *every* control value, taken where the symmetry is broken, has to miss it.
-    of
-        What the numbers were computed by, and from: a function, or a tuple of it with tensors or modules, whose dtype
-        and device are recorded. Without these, the dtype and device of the measured values.
-    seeds
-        The number of seeds, or the seeds. By default the distinct values of ``seed`` in the index of pandas objects
-        among the measured values; without them nothing is said of seeds.
-    tables
-        The stored tables (``CHAPTER/RUN``) that some of the numbers come from.
-    claims
-        The register; by default the book's.
-
-    Raises
-    ------
-    ValueError
-        An unknown claim; a check that is missing, unknown, empty or not real; no function in ``of``.
-    """
+    """Compare measurements and controls with a claim's bounds; arguments as in :func:`settle`."""
     register = load_claims() if claims is None else claims
     if claim_id not in register:
         raise ValueError(f"claim_id must be one of {sorted(register)}, got {claim_id!r}")
     claim = register[claim_id]
-    if not claim.checks:
-        raise ValueError(f"claim {claim_id} has no checks in the register, so nothing can settle it")
-    measured_values = _match(claim, "measured", measured)
-    control_values = _match(claim, "control", control)
-    outcomes = {n: Outcome(c, measured_values[n], control_values[n]) for n, c in claim.checks.items()}
+    if not claim.checks or checks.keys() != claim.checks.keys():
+        raise ValueError(f"claim {claim_id} must be given its checks {list(claim.checks)}, got {list(checks)}")
+    outcomes = {}
+    for name, check in claim.checks.items():
+        if not isinstance(pair := checks[name], tuple) or len(pair) != 2:
+            raise ValueError(f"{name} must be a pair (measured, control), got {type(pair).__name__}")
+        sides = (f"{side}[{name!r}] of claim {claim_id}" for side in ("measured", "control"))
+        outcomes[name] = Outcome(check, *map(as_values, sides, pair))
+    measured = [pair[0] for pair in checks.values()]
     parts = of if isinstance(of, tuple) else (of,)
-    things = [part for part in parts if not _is_function(part)] or list(measured.values())
-    places = [place for thing in things for place in _places(thing)]
-    dtype, device = _names([place[0] for place in places]) or "float64", _names([place[1] for place in places]) or "cpu"
-    number = _pandas_seeds(measured.values()) if seeds is None else _seeds(seeds)
-    return Evidence(claim, outcomes, number, device, dtype, _function(parts), tuple(tables))
+    places = [place for thing in [p for p in parts if not _is_function(p)] or measured for place in _places(thing)]
+    dtype, device = (_names(names) for names in zip(*places, strict=True)) if places else ("", "")
+    if seeds is None:
+        number = _pandas_seeds(measured)
+    else:
+        number = [int(seed) for seed in seeds] if isinstance(seeds, Iterable) else int(seeds)
+    return Evidence(claim, outcomes, number, device or "cpu", dtype or "float64", _function(parts), tuple(tables))
 
 
 def settle(
@@ -165,39 +154,37 @@ def settle(
     """Show whether a claim holds: in a notebook, display a panel and store the record.
 
     A claim that does not hold shows a red panel, is recorded as such, and the notebook goes on: breaking claims is what
-    a reader is invited to do, and a sweep maps where they hold. The test stands in the register.
+    a reader is invited to do, and a sweep maps where they hold. Only where :func:`is_strict` says so it raises
+    :class:`ClaimFailed`. The test stands in the register.
 
     Parameters
     ----------
     claim_id
         The claim's id in the register.
     **checks
-        For every check of the claim a pair: the measured values, and those of the broken control.
-    of, seeds, tables
-        As in :func:`evaluate`.
+        For every check of the claim a pair of what was measured and of the broken control, each a number, or several
+        (one per seed or case). The *worst* measured value has to meet the bound; *every* control value, taken where
+        the symmetry is broken, has to miss it.
+    of
+        What the numbers were computed by, and from: a function, or a tuple of it with tensors or modules, whose dtype
+        and device are recorded. Without these, the dtype and device of the measured values.
+    seeds
+        The number of seeds, or the seeds. By default the distinct values of ``seed`` in the index of pandas objects
+        among the measured values; without them nothing is said of seeds.
+    tables
+        The stored tables (``CHAPTER/RUN``) that some of the numbers come from.
     claims
         The register; by default the book's.
-
-    Raises
-    ------
-    ClaimFailed
-        A bound is missed, or a control meets it or is NaN; only where :func:`is_strict` says so.
-    ValueError
-        As in :func:`evaluate`, or a check that is no pair.
 
     Examples
     --------
     ``settle("H3", dimension_gap=(gaps, wrong_group), of=(fixed_space, basis))``
     """
-    for name, pair in checks.items():
-        if not isinstance(pair, tuple) or len(pair) != 2:
-            raise ValueError(f"{name} must be a pair (measured, control), got {type(pair).__name__}")
-    measured, control = ({name: pair[side] for name, pair in checks.items()} for side in (0, 1))
-    evidence = evaluate(claim_id, measured, control, of=of, seeds=seeds, tables=tables, claims=claims)
+    evidence = evaluate(claim_id, checks, of=of, seeds=seeds, tables=tables, claims=claims)
     if not evidence.holds and is_strict():
         raise ClaimFailed(f"{evidence.text()}\n{evidence.report()}")
-    record = evidence.record()
-    show({"text/plain": evidence.text(), "text/html": panel_html(evidence.claim, record), MIME_TYPE: record})
+    record = evidence.content()
+    display_data({"text/plain": evidence.text(), "text/html": panel_html(evidence.claim, record), MIME_TYPE: record})
 
 
 def is_strict() -> bool:
@@ -211,41 +198,13 @@ def is_strict() -> bool:
     return os.environ.get("SYMMETRY_STRICT") == "1" or get_ipython() is None
 
 
-def show(bundle: dict[str, Any]) -> None:
+def display_data(bundle: dict[str, Any]) -> None:
     """Display representations by MIME type; outside a notebook nothing happens."""
     from IPython import get_ipython
     from IPython.display import display
 
     if get_ipython() is not None:
         display(bundle, raw=True)
-
-
-def _match(claim: Claim, side: str, given: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    if not isinstance(given, Mapping):
-        raise ValueError(f"{side} must map check names to numbers, got {type(given).__name__}")
-    for names, problem in ((set(claim.checks) - set(given), "lacks"), (set(given) - set(claim.checks), "has unknown")):
-        if names:
-            raise ValueError(
-                f"{side} of claim {claim.id} {problem} {sorted(names)}; the checks are {list(claim.checks)}"
-            )
-    return {name: as_values(f"{side}[{name!r}] of claim {claim.id}", given[name]) for name in claim.checks}
-
-
-def _report_line(outcome: Outcome) -> str:
-    check = outcome.check
-    met = "meets" if outcome.measured_holds else "MISSES"
-    broken = "fails, as it must" if outcome.control_fails else "PASSES, so the check shows nothing"
-    broken = "was not computed, so it shows nothing" if np.isnan(outcome.control).any() else broken
-    return (
-        f"  {check.name}: measured (worst of {outcome.measured.size}) {outcome.worst:.6g} {met} "
-        f"{check.relation} {check.bound:g}; control (closest) {outcome.best_control:.6g} {broken}"
-    )
-
-
-def _seeds(seeds: int | Iterable[int]) -> int | list[int]:
-    if isinstance(seeds, Iterable) and not isinstance(seeds, str):
-        return [int(seed) for seed in seeds]
-    return int(seeds)
 
 
 def _is_function(part: Any) -> bool:

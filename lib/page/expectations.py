@@ -7,24 +7,17 @@ and goes on.
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable
 from html import escape
 from typing import Any
 
 import numpy as np
 
 from lib.page.claims import RELATIONS
-from lib.page.evidence import ClaimFailed, is_strict, show
+from lib.page.evidence import ClaimFailed, display_data, is_strict
 from lib.page.records import as_values, round_number
 
 MIME_TYPE = "application/vnd.symmetry-book.expectation+json"
-_WORST: dict[str, Callable[[np.ndarray], Any]] = {
-    "<": operator.methodcaller("max"),
-    "<=": operator.methodcaller("max"),
-    ">": operator.methodcaller("min"),
-    ">=": operator.methodcaller("min"),
-}
+_WORST = {"<": np.max, "<=": np.max, ">": np.min, ">=": np.min}
 
 
 def expect(what: str, measured: Any, relation: str, bound: float | tuple[float, float]) -> None:
@@ -39,13 +32,8 @@ def expect(what: str, measured: Any, relation: str, bound: float | tuple[float, 
     relation
         ``"<"``, ``"<="``, ``">"``, ``">="``, ``"=="``, or ``"within"``.
     bound
-        A number; for ``"within"`` a pair, whose ends count as inside.
-
-    Raises
-    ------
-    ClaimFailed
-        A number misses the bound, in the tests and where the outputs of the book are made (see
-        :func:`lib.page.evidence.is_strict`).
+        A number; for ``"within"`` a pair, whose ends count as inside. A number that misses it raises where
+        :func:`lib.page.evidence.is_strict` says so.
 
     Examples
     --------
@@ -56,14 +44,12 @@ def expect(what: str, measured: Any, relation: str, bound: float | tuple[float, 
     if not content["holds"] and is_strict():
         raise ClaimFailed(f"not as expected: {_line(content)}")
     sign = "as expected" if content["holds"] else "NOT as expected"
-    show({"text/plain": f"{sign}: {what}", "text/html": expectation_html(content), MIME_TYPE: content})
+    display_data({"text/plain": f"{sign}: {what}", "text/html": expectation_html(content), MIME_TYPE: content})
 
 
 def expectation_holds(content: dict[str, Any]) -> bool:
     """Whether the numbers of a record meet its bound, as it says itself."""
-    return content["holds"] is True and _meets(
-        np.array([float(v) for v in content["worst"]]), content["relation"], content["bound"]
-    )
+    return content["holds"] is True and _meets(content["worst"], content["relation"], content["bound"])
 
 
 def expectation_html(content: dict[str, Any]) -> str:
@@ -80,18 +66,13 @@ def _record(what: str, values: np.ndarray, relation: str, bound: list[float]) ->
     """Return the record: the values nearest to missing the bound (both ends for ``==`` and ``within``)."""
     worst = [_WORST[relation](values)] if relation in _WORST else sorted({values.min(), values.max()})
     holds = _meets(values, relation, bound)
-    numbers = [round_number(v, lambda x: _meets(np.array([x]), relation, bound)) for v in worst]
-    return {
-        "what": what,
-        "relation": relation,
-        "bound": bound,
-        "worst": numbers,
-        "count": int(values.size),
-        "holds": holds,
-    }
+    numbers = [round_number(v, lambda x: _meets([x], relation, bound)) for v in worst]
+    record = {"what": what, "relation": relation, "bound": bound, "worst": numbers}
+    return record | {"count": int(values.size), "holds": holds}
 
 
-def _meets(values: np.ndarray, relation: str, bound: list[float]) -> bool:
+def _meets(values: Any, relation: str, bound: list[float]) -> bool:
+    values = np.asarray(values, dtype=float)
     if relation == "within":
         return bool(((values >= bound[0]) & (values <= bound[1])).all())
     return bool(RELATIONS[relation](values, bound[0]).all()) and not np.isnan(values).any()

@@ -6,7 +6,7 @@ Knows no mathematics.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lib.progress import is_watched
@@ -17,13 +17,8 @@ def explore(function: Callable[..., None], **choices: Sequence[Any]) -> None:
 
     Where nobody can move anything (the built book, tests, papermill), it is called once.
 
-    Parameters
-    ----------
-    function
-        What prints. Every argument starts at its default.
-    **choices
-        For each argument what can be chosen, among it the default: numbers make a slider, names a menu, ``False`` and
-        ``True`` a box to tick.
+    Every argument starts at its default. The choices for it, among them the default, are numbers, which make a slider,
+    names, which make a menu, or ``False`` and ``True``, a box to tick.
 
     Examples
     --------
@@ -32,26 +27,26 @@ def explore(function: Callable[..., None], **choices: Sequence[Any]) -> None:
     >>> explore(square, n=range(10))
     3² = 9
     """
-    defaults = {name: given.default for name, given in inspect.signature(function).parameters.items()}
     if is_watched():
         from IPython.display import display
 
-        display(_controls(function, {name: (defaults[name], list(values)) for name, values in choices.items()}))
+        display(_controls(function, choices))
     else:
         function()
 
 
-def _controls(function: Callable[..., None], choices: dict[str, tuple[Any, list[Any]]]) -> Any:
+def _controls(function: Callable[..., None], choices: Mapping[str, Sequence[Any]]) -> Any:
     """Return sliders, menus and boxes above what the function prints."""
     from ipywidgets import Checkbox, Dropdown, SelectionSlider, interactive
 
     controls = {}
-    for name, (value, options) in choices.items():
+    for name, options in choices.items():
         look = {"description": name.replace("_", " "), "style": {"description_width": "initial"}}
-        if set(options) == {False, True} and all(isinstance(option, bool) for option in options):
-            controls[name] = Checkbox(value=value, **look)
+        look["value"] = inspect.signature(function).parameters[name].default
+        if all(isinstance(option, bool) for option in options):
+            controls[name] = Checkbox(**look)
         elif any(isinstance(option, str) for option in options):
-            controls[name] = Dropdown(options=options, value=value, **look)
+            controls[name] = Dropdown(options=list(options), **look)
         else:
-            controls[name] = SelectionSlider(options=options, value=value, continuous_update=False, **look)
+            controls[name] = SelectionSlider(options=list(options), continuous_update=False, **look)
     return interactive(function, **controls)

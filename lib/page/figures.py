@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import matplotlib
 import numpy as np
 from cycler import cycler
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from PIL import Image
@@ -79,8 +78,6 @@ def show(fig: Figure, *, label: str, caption: str, alt: str) -> None:
 
     Parameters
     ----------
-    fig
-        The figure.
     label
         The figure's name, ``fig-`` followed by small letters, digits and dashes; unique in the book.
     caption
@@ -88,22 +85,25 @@ def show(fig: Figure, *, label: str, caption: str, alt: str) -> None:
     alt
         What the figure shows, for a reader who cannot see it: at least 20 characters of plain text.
     """
-    texts = {"label": label, "caption": caption, "alt": alt}
+    from IPython.display import display
+
+    caption, alt = (" ".join(text.split()) for text in (caption, alt))
     picture = in_few_colours(png(fig))
     width = round(int.from_bytes(picture[16:20], "big") * PIXELS_PER_INCH / DPI)
-    size = {"width": width, "points": smallest_text(fig)}
-    _display(picture, figure_data(fig), {name: " ".join(text.split()) for name, text in texts.items()} | size)
+    texts = {"label": label, "caption": caption, "alt": alt, "width": width, "points": smallest_text(fig)}
+    image = {"image/png": base64.b64encode(picture).decode(), "text/plain": f"[{label}]"}
+    image |= {"text/csv": data} if (data := figure_data(fig)) else {}
+    display(image, metadata={"image/png": texts}, raw=True)
+    below = {"text/markdown": f"**Figure.** {caption}", "text/plain": f"Figure. {caption}"}
+    display(below, metadata={"symmetry": {"role": "caption"}}, raw=True)
 
 
 def smallest_text(fig: Figure) -> float:
     """Return the size of the smallest visible text of a figure that has been drawn, in points; 99 without text."""
     written = [text for text in fig.findobj(Text) if text.get_visible() and text.get_text().strip()]
-    hidden = {text for ax in fig.axes if not (ax.axison and ax.get_visible()) for text in _axis_texts(ax)}
+    without = [axis for ax in fig.axes if not (ax.axison and ax.get_visible()) for axis in (ax.xaxis, ax.yaxis)]
+    hidden = {text for axis in without for text in axis.findobj(Text)}
     return min((float(text.get_fontsize()) for text in written if text not in hidden), default=99.0)
-
-
-def _axis_texts(ax: Axes) -> list[Text]:
-    return [text for axis in (ax.xaxis, ax.yaxis) for text in axis.findobj(Text)]
 
 
 def table(
@@ -120,18 +120,15 @@ def table(
 
     Parameters
     ----------
-    frame
-        The numbers, a row per line.
-    label
-        The table's name, ``tab-`` followed by small letters, digits and dashes; unique in the book.
-    caption
-        What to see in the table, in Markdown.
-    digits
-        Significant digits of real numbers; whole numbers are shown whole.
-    formats
-        Other formats by column, as ``{"gain": "{:.2f}"}``.
+    label, caption
+        ``tab-`` and small letters, digits and dashes, unique in the book; what to see in the table, in Markdown.
+    digits, formats
+        Significant digits of real numbers (whole numbers are shown whole); other formats by column, as
+        ``{"gain": "{:.2f}"}``.
     """
-    texts = {"label": label, "caption": caption}
+    from IPython.display import display
+
+    texts = {"label": label, "caption": " ".join(caption.split())}
     counted = frame.index.names == [None] and list(frame.index) == list(range(len(frame)))
     shown = frame if counted else frame.reset_index()
     given = dict(formats or {})
@@ -141,7 +138,14 @@ def table(
     rows = list(zip(*columns, strict=True))
     rule = ["---:" if numeric else "---" for numeric in right]
     lines = ["| " + " | ".join(text.replace("|", r"\|") for text in row) + " |" for row in (head, rule, *rows)]
-    _display_table(head, rows, lines, {name: " ".join(text.split()) for name, text in texts.items()})
+    top, *body = (
+        f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in row)}</tr>"
+        for tag, row in (("th", head), *(("td", row) for row in rows))
+    )
+    html = f"<table><caption>{escape(texts['caption'])}</caption><thead>{top}</thead><tbody>{''.join(body)}"
+    data = {"text/html": f"{html}</tbody></table>", "text/markdown": "\n".join(lines)}
+    data["text/plain"] = "\n".join("\t".join(cells) for cells in (head, *rows))
+    display(data, metadata={"symmetry": {"role": "table"} | texts}, raw=True)
 
 
 def image_grid(
@@ -159,16 +163,10 @@ def image_grid(
     ----------
     images
         A sequence, array or CPU tensor of images, each of shape ``(height, width)`` or ``(height, width, 3)``.
-    titles
-        One title per image; may be empty texts.
-    columns
-        Images per row; by default all in one row.
-    size
-        Width of one image in inches.
-    cmap
-        Colour map for images of one channel.
-    limits
-        The values shown as the map's two ends; by default each image's own extremes.
+    columns, size
+        Images per row, by default all in one row, and the width of one in inches.
+    cmap, limits
+        Colour map for images of one channel, and the values at its two ends; by default each image's own extremes.
     """
     arrays = [np.asarray(image) for image in images]
     columns = len(arrays) if columns is None else columns
@@ -190,19 +188,6 @@ def _cell(value: Any, form: str | None, digits: int) -> str:
     if isinstance(value, (float, np.floating)):
         return "" if math.isnan(value) else f"{value:.{digits}g}"
     return str(value)
-
-
-def _display_table(head: list[str], rows: list[tuple[str, ...]], lines: list[str], texts: dict[str, str]) -> None:
-    from IPython.display import display
-
-    def row(cells: Sequence[str], tag: str) -> str:
-        return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
-
-    body = "".join(row(cells, "td") for cells in rows)
-    html = f"<table><caption>{escape(texts['caption'])}</caption><thead>{row(head, 'th')}</thead>"
-    data = {"text/html": f"{html}<tbody>{body}</tbody></table>", "text/markdown": "\n".join(lines)}
-    plain = "\n".join("\t".join(cells) for cells in (head, *rows))
-    display(data | {"text/plain": plain}, metadata={"symmetry": {"role": "table"} | texts}, raw=True)
 
 
 def png(fig: Figure, dpi: int = DPI, *, tight: bool = True) -> bytes:
@@ -236,13 +221,3 @@ def in_few_colours(picture: bytes) -> bytes:
     small.putpalette(palette.astype(np.uint8).tobytes())
     small.save(buffer, "png", optimize=True)
     return buffer.getvalue()
-
-
-def _display(picture: bytes, data: str, texts: dict[str, Any]) -> None:
-    from IPython.display import display
-
-    image = {"image/png": base64.b64encode(picture).decode(), "text/plain": f"[{texts['label']}]"}
-    image |= {"text/csv": data} if data else {}
-    display(image, metadata={"image/png": texts}, raw=True)
-    caption = {"text/markdown": f"**Figure.** {texts['caption']}", "text/plain": f"Figure. {texts['caption']}"}
-    display(caption, metadata={"symmetry": {"role": "caption"}}, raw=True)

@@ -9,7 +9,7 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from lib import ROOT
-from lib.page.claims import Claim, load_claims, load_finished_chapters
+from lib.page.claims import Claim, load_claims, load_register
 from lib.page.evidence import MIME_TYPE
 from lib.page.expectations import MIME_TYPE as EXPECTATION
 from lib.page.expectations import expectation_holds
@@ -31,11 +31,11 @@ BoundDates = dict[tuple[str, str], tuple[str, str]]
 
 @dataclass(frozen=True)
 class Record:
-    """One stored piece of evidence, and the chapter whose notebook holds it."""
+    """One stored piece of evidence."""
 
-    chapter: str
-    content: dict[str, Any]
-    commit: str | None
+    chapter: str  #: whose notebook holds it
+    content: dict[str, Any]  #: as :meth:`lib.page.evidence.Evidence.content` made it
+    commit: str | None  #: the last that changed the notebook
 
 
 @dataclass(frozen=True)
@@ -54,20 +54,26 @@ class Row:
         return "settled" if all(record_holds(self.claim, r.content) for r in self.records) else "failed"
 
 
+def stored_outputs(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the outputs that a notebook stores."""
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        yield from cell.get("outputs", [])
+
+
+def _stored(path: Path, kind: str) -> list[Any]:
+    return [output["data"][kind] for output in stored_outputs(path) if kind in output.get("data", {})]
+
+
 def read_records(path: Path) -> list[Record]:
     """Return the evidence stored in one notebook, in the order of its cells."""
-    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    outputs = [output for cell in cells for output in cell.get("outputs", [])]
-    records = [output["data"][MIME_TYPE] for output in outputs if MIME_TYPE in output.get("data", {})]
+    records = _stored(path, MIME_TYPE)
     commit = last_commit(path) if records else None
     return [Record(path.stem, record, commit) for record in records]
 
 
 def expectation_problems(path: Path) -> list[str]:
     """Return a message per stored expectation that does not hold."""
-    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    found = [output.get("data", {}) for cell in cells for output in cell.get("outputs", [])]
-    broken = [c for c in (d[EXPECTATION] for d in found if EXPECTATION in d) if not expectation_holds(c)]
+    broken = [content for content in _stored(path, EXPECTATION) if not expectation_holds(content)]
     return [f"{path.stem}: what is expected does not hold: {content['what']}" for content in broken]
 
 
@@ -117,16 +123,11 @@ def collect(notebooks: Iterable[Path], claims: dict[str, Claim], results: Path |
     """Return one row per claim, in the register's order, with the evidence found in the notebooks.
 
     ``results`` is the folder of stored results, in which ``CHAPTER/seeds.parquet`` has a row per other seed.
-
-    Raises
-    ------
-    ValueError
-        A notebook holds evidence for a claim that is not in the register.
     """
     found: dict[str, list[Record]] = {name: [] for name in claims}
     for path in notebooks:
         for record in read_records(path):
-            name = record.content.get("id")
+            name = record.content["id"]
             if name not in found:
                 raise ValueError(f"{path.name} holds evidence for {name!r}, which is not in the register of claims")
             found[name].append(record)
@@ -156,7 +157,7 @@ def main() -> int:
     try:
         notebooks = sorted(BOOK.glob("*.ipynb"))
         rows = collect(notebooks, load_claims(), RESULTS)
-        broken = problems(rows, load_finished_chapters())
+        broken = problems(rows, load_register().finished_chapters)
         broken += [message for path in notebooks for message in expectation_problems(path)]
     except ValueError as error:
         print(error, file=sys.stderr)

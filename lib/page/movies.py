@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from html import escape
 from pathlib import Path
@@ -25,40 +25,20 @@ _DATA = '<script type="application/json">'
 
 @dataclass(frozen=True)
 class Panel:
-    """One picture of a movie.
+    """One picture of a movie."""
 
-    Attributes
-    ----------
-    title : str
-        Stands above the picture.
-    frames : Any
-        Positions of the moving points, an array of shape ``(frames, points, 2)``.
-    marks : Any
-        Points that stay where they are, an array of shape ``(marks, 2)``, drawn as crosses.
-    lines : Sequence
-        Segments ((x, y), (x, y)) that stay where they are.
-    """
-
-    title: str
-    frames: Any
-    marks: Any = field(default_factory=lambda: np.empty((0, 2)))
-    lines: Sequence[tuple[tuple[float, float], tuple[float, float]]] = ()
+    title: str  #: stands above the picture
+    frames: Any  #: positions of the moving points, an array of shape ``(frames, points, 2)``
+    marks: Any = ()  #: points that stay where they are, an array of shape ``(marks, 2)``, drawn as crosses
+    lines: Sequence[tuple[tuple[float, float], tuple[float, float]]] = ()  #: segments that stay where they are
 
 
 @dataclass(frozen=True)
 class Movie:
-    """An animation; the last expression of a notebook cell shows it.
+    """An animation; the last expression of a notebook cell shows it."""
 
-    Attributes
-    ----------
-    label : str
-        Its name, and the id of its HTML element.
-    html : str
-        The self-contained HTML.
-    """
-
-    label: str
-    html: str
+    label: str  #: its name, and the id of its HTML element
+    html: str  #: self-contained
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
         return {"text/html": self.html, "text/plain": f"[{self.label}]"}
@@ -80,10 +60,8 @@ def point_movie(
 
     Parameters
     ----------
-    panels
-        The pictures; all have the same number of frames.
-    times
-        The time of every frame.
+    panels, times
+        The pictures, and the time of every frame; all have the same number of frames.
     limits
         Both axes run from ``limits[0]`` to ``limits[1]``; points outside are not seen.
     label, caption, alt
@@ -95,11 +73,6 @@ def point_movie(
         Pairs of a kind (``point``, ``mark`` or ``line``) and its name.
     symbol
         What stands before the equals sign beside the slider.
-
-    Raises
-    ------
-    ValueError
-        No panel or time, another number of frames, NaN, empty limits, or a movie of more than 1.5 million characters.
     """
     low, high = limits
     moving = [np.asarray(panel.frames, dtype=float) for panel in panels]
@@ -116,18 +89,9 @@ def point_movie(
 
 
 def excerpt(html: str, panels: Sequence[int], *, every: int, label: str, caption: str, alt: str) -> Movie:
-    """Return a smaller movie: some panels of a stored one, and of their points the first of every few.
+    """Return a smaller movie with texts of its own from the HTML of one that :func:`point_movie` wrote.
 
-    Parameters
-    ----------
-    html
-        What :func:`point_movie` wrote; it holds all numbers of the movie.
-    panels
-        Which pictures are kept, counted from 0.
-    every
-        One point of so many is kept.
-    label, caption, alt
-        The texts of the smaller movie, as there.
+    It has some panels, counted from 0, and of their points the first of every few.
     """
     data = json.loads(html.partition(_DATA)[2].partition("</script>")[0])
     count = len(data["times"])

@@ -65,15 +65,7 @@ class NotebookFailed(RuntimeError):
 
 
 def find_notebooks(names: list[str], book: Path = BOOK) -> list[Path]:
-    """Return the paths of the named notebooks of the book, of all if no name is given.
-
-    A chapter has its own name (``"ensembles"``), a run is ``"runs/NAME"``.
-
-    Raises
-    ------
-    ValueError
-        A name is not that of a notebook; the message lists the names.
-    """
+    """Return the paths of the named notebooks of the book (``"ensembles"``, ``"runs/NAME"``), of all without a name."""
     paths = [*sorted(book.glob("*.ipynb")), *sorted(book.glob("runs/*.ipynb"))]
     known = {path.relative_to(book).with_suffix("").as_posix(): path for path in paths}
     wanted = [name.removeprefix("book/").removesuffix(".ipynb") for name in names] or list(known)
@@ -84,24 +76,10 @@ def find_notebooks(names: list[str], book: Path = BOOK) -> list[Path]:
 
 
 def execute(path: Path, timeout: int = 600) -> bool:
-    """Run one notebook and store its outputs.
+    """Run one notebook, with so many seconds per cell, and store its outputs; return whether the file changed.
 
-    Parameters
-    ----------
-    path
-        The notebook.
-    timeout
-        Seconds allowed per cell.
-
-    Returns
-    -------
-    bool
-        Whether the file changed.
-
-    Raises
-    ------
-    NotebookFailed
-        It cannot be read, a cell fails or takes too long, writes to stderr or shows a path of this machine.
+    A notebook that cannot be read, or of which a cell fails, takes too long, writes to stderr or shows a path of this
+    machine, raises :class:`NotebookFailed` and stays as it is.
     """
     stored_text, stored = _read(path)
     notebook = _run(path, copy.deepcopy(stored), timeout)
@@ -109,7 +87,8 @@ def execute(path: Path, timeout: int = 600) -> bool:
         _tidy_cell(cell, number)
         if cell.cell_type == "code":
             _refuse(path, number, cell.outputs)
-            if [_without_count(o) for o in cell.outputs] == [_without_count(o) for o in old.outputs]:
+            fresh, stored_ones = ([o | {"execution_count": None} for o in each.outputs] for each in (cell, old))
+            if fresh == stored_ones:
                 cell.outputs = old.outputs
     notebook.metadata = {"kernelspec": _KERNELSPEC, "language_info": {"name": "python"}}
     notebook.nbformat, notebook.nbformat_minor = 4, 5
@@ -235,10 +214,6 @@ def _refuse(path: Path, number: int, outputs: list[Any]) -> None:
             raise NotebookFailed(f"cell {number} shows a path of this machine ({place})")
 
 
-def _without_count(output: Any) -> dict[str, Any]:
-    return {key: value for key, value in output.items() if key != "execution_count"}
-
-
 def _replace(path: Path, notebook: Any, stored_text: str) -> bool:
     """Write a notebook whole or not at all, if it is another one; return whether it is."""
     import nbformat
@@ -246,15 +221,10 @@ def _replace(path: Path, notebook: Any, stored_text: str) -> bool:
     text = nbformat.writes(notebook).rstrip() + "\n"
     if text == stored_text:
         return False
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(temporary, path.stat().st_mode)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    temporary = path.with_name(f".{path.name}.new")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.chmod(path.stat().st_mode)
+    temporary.replace(path)
     return True
 
 

@@ -43,13 +43,6 @@ def check_parameters(namespace: dict[str, Any], **limits: Limit) -> None:
         For each parameter a pair (lowest, highest), where a highest of ``None`` means no limit; a list of the values
         that are allowed; or ``None`` if all are.
 
-    Raises
-    ------
-    BadParameter
-        The first such parameter, what was given and what is allowed.
-    TypeError
-        A limit is given for what no cell has annotated.
-
     Examples
     --------
     >>> check_parameters({"__annotations__": {"seeds": int}, "seeds": 3}, seeds=(1, 100))
@@ -115,25 +108,15 @@ def check_value(name: str, value: Any, limit: Limit, kind: type | str | None = N
 
 
 def read_limits(notebook: Path) -> dict[str, Limit]:
-    """Return the limits that a notebook gives to :func:`check_parameters`; nothing is run.
-
-    A notebook that does not call it has none.
-
-    Raises
-    ------
-    ValueError
-        They are not literals.
-    """
-    for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:
-        source = "".join(cell["source"])
-        if cell["cell_type"] != "code" or "check_parameters(" not in source:
-            continue
-        for node in ast.walk(ast.parse(source)):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "check_parameters":
-                try:
-                    return {str(word.arg): ast.literal_eval(word.value) for word in node.keywords}
-                except ValueError:
-                    raise ValueError(f"{notebook.name}: the limits of parameters must be literals") from None
+    """Return the limits, literals, that a notebook gives to :func:`check_parameters`, if it does; nothing is run."""
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    sources = ("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    for node in (node for text in sources if "check_parameters(" in text for node in ast.walk(ast.parse(text))):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "check_parameters":
+            try:
+                return {str(word.arg): ast.literal_eval(word.value) for word in node.keywords}
+            except ValueError:
+                raise ValueError(f"{notebook.name}: the limits of parameters must be literals") from None
     return {}
 
 
@@ -147,8 +130,6 @@ def independent_seeds(seed: int, count: int) -> list[int]:
     >>> independent_seeds(2, 3)
     [2000, 2001, 2002]
     """
-    if not 0 < count <= 1000:
-        raise ValueError(f"count must be between 1 and 1000, got {count!r}")
-    if seed < 0:
-        raise ValueError(f"seed must not be negative, got {seed!r}")
+    check_value("count", count, (1, 1000))
+    check_value("seed", seed, (0, None))
     return [1000 * seed + k for k in range(count)]

@@ -59,13 +59,7 @@ def find_chromium() -> str | None:
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """Start Chromium without a window.
-
-    Raises
-    ------
-    CannotPrint
-        It is not installed, or what it was asked for failed.
-    """
+    """Start Chromium without a window; CannotPrint says that it is not installed, or what failed."""
     from playwright.sync_api import Error, sync_playwright
 
     path = find_chromium()
@@ -81,38 +75,17 @@ def chromium() -> Iterator[Browser]:
 
 
 def check_built(html: Path, parts: list[tuple[str, list[str]]]) -> None:
-    """Make sure that the pages have been built.
-
-    Raises
-    ------
-    CannotPrint
-        One has not.
-    """
+    """Raise CannotPrint unless the pages of all parts have been built."""
     for name in [name for _, pages in parts for name in pages]:
         if not (html / f"{name}.html").is_file():
             raise CannotPrint(f"the book has to be built first (make book): there is no {html / name}.html")
 
 
 def print_book(browser: Browser, html: Path, parts: list[tuple[str, list[str]]], target: Path) -> None:
-    """Print pages of the built book as one PDF.
+    """Print pages of the built book, which lies in a folder, as one PDF.
 
-    Parameters
-    ----------
-    browser
-        A Chromium, as :func:`chromium` starts it.
-    html
-        The folder of the built book.
-    parts
-        The caption of each part (empty: none) and the names of its pages. From the first page comes the title page.
-    target
-        The PDF.
-
-    Raises
-    ------
-    CannotPrint
-        A page has not been built.
+    A part has a caption, or an empty one, and the names of its pages. From the first page comes the title page.
     """
-    check_built(html, parts)
     names = [name for _, pages in parts for name in pages]
     page = browser.new_page(color_scheme="light")
     page.set_default_timeout(0)  # a slow machine may take its time

@@ -116,18 +116,11 @@ def round_number(value: float, verdict: Callable[[float], bool] = bool) -> float
 
 def _html_row(check: Check, content: Mapping[str, Any]) -> str:
     measured, control = (float(content[side][check.name]["worst"]) for side in ("measured", "control"))
-    marked = f" style='color:{_COLOURS['failed']};font-weight:bold'"
-    missed, passes = not check.holds(measured), math.isnan(control) or check.holds(control)
-    cells = (
-        ("", label_html(check.label)),
-        (marked if missed else "", f"{'✗ ' if missed else ''}{measured:.3g}"),
-        ("", f"{SIGNS[check.relation]} {check.bound:g}"),
-        (marked if passes else "", f"{'✗ ' if passes else ''}{control:.3g}"),
+    wrong = (not check.holds(measured), math.isnan(control) or check.holds(control))
+    marked = f"<span style='color:{_COLOURS['failed']};font-weight:bold'>✗ "
+    worst, closest = (
+        f"{marked}{value:.3g}</span>" if bad else f"{value:.3g}"
+        for value, bad in zip((measured, control), wrong, strict=True)
     )
-    return (
-        "<tr>"
-        + "".join(
-            f"<td style='{_CELL}'>{f'<span{style}>{cell}</span>' if style else cell}</td>" for style, cell in cells
-        )
-        + "</tr>"
-    )
+    cells = (label_html(check.label), worst, f"{SIGNS[check.relation]} {check.bound:g}", closest)
+    return "<tr>" + "".join(f"<td style='{_CELL}'>{cell}</td>" for cell in cells) + "</tr>"

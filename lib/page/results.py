@@ -19,7 +19,7 @@ import numpy as np
 
 from lib import ROOT
 from lib.page.evidence import MIME_TYPE as EVIDENCE
-from lib.page.evidence import show
+from lib.page.evidence import display_data
 from lib.page.expectations import MIME_TYPE as EXPECTATION
 
 if TYPE_CHECKING:
@@ -42,11 +42,6 @@ def record(name: str, value: Any) -> None:
     value
         A real number, a tensor, array or sequence of real numbers, or a pandas DataFrame of numbers and texts.
 
-    Raises
-    ------
-    ValueError
-        The name has another form, or the value is none of these.
-
     Examples
     --------
     >>> record("slope", -0.5)
@@ -62,7 +57,7 @@ def record(name: str, value: Any) -> None:
     else:
         encoded = _encode(name, value)
         shape = f" ({' × '.join(map(str, encoded['shape']))})" if isinstance(encoded, dict) else ""
-    show({"text/plain": f"recorded: {name}{shape}", MIME_TYPE: {"name": name, "value": encoded}})
+    display_data({"text/plain": f"recorded: {name}{shape}", MIME_TYPE: {"name": name, "value": encoded}})
 
 
 def decode(value: Any) -> Any:
@@ -79,12 +74,7 @@ def read_results(notebook: Any) -> dict[str, Any]:
 
     For each check of each claim ``ID.check`` is the worst measured value, ``ID.check.median`` the median and
     ``ID.check.control`` the control value closest to the bound; ``ID.holds`` is 1 or 0. ``expect: WHAT`` is 1 or 0
-    for an expectation. What :func:`record` stored has its own names.
-
-    Raises
-    ------
-    ValueError
-        Two results have one name.
+    for an expectation. What :func:`record` stored has its own names; no two results may share one.
     """
     outputs = [output.get("data", {}) for cell in notebook["cells"] for output in cell.get("outputs", [])]
     found: list[tuple[str, Any]] = []
@@ -110,7 +100,9 @@ def read_results(notebook: Any) -> dict[str, Any]:
 
 
 def stored(name: str, table: str = "", folder: Path = FOLDER) -> pd.DataFrame:
-    """Return a stored table, one row per execution of a run; ``attrs`` says how it was made.
+    """Return a stored table, one row per execution of a run, whose arrays are NumPy arrays of their own shape again.
+
+    Its ``attrs`` are the commit, date, specification, device, versions, points and seconds.
 
     Parameters
     ----------
@@ -121,17 +113,6 @@ def stored(name: str, table: str = "", folder: Path = FOLDER) -> pd.DataFrame:
         each other, with the parameters that differ from the table's own columns beside them.
     folder
         Where the results are.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Arrays are NumPy arrays again, of their own shape. ``attrs`` holds the commit, date, specification, device,
-        versions, points and seconds.
-
-    Raises
-    ------
-    ValueError
-        There is no such table; the message lists those that there are.
 
     Examples
     --------
@@ -174,8 +155,6 @@ def _array(cell: np.ndarray) -> np.ndarray:
 def _encode(name: str, value: Any) -> Any:
     """Return a value as JSON: a number (infinities and NaN as texts), or dtype, shape and bytes of an array."""
     value = value.detach().cpu().numpy() if hasattr(value, "detach") else value
-    if isinstance(value, str) or value is None:
-        raise ValueError(f"value of {name!r} must be real numbers, got {value!r}")
     try:
         array = np.asarray(value)
     except ValueError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,27 +12,20 @@ from lib.page.claims import RELATIONS, Check, Claim, load_claims
 from lib.page.figures import show, style
 from lib.page.results import FOLDER, stored
 
+if TYPE_CHECKING:
+    import pandas as pd
 _PREFIX = "expect: "
 _RIM = 1e3  # of the figure: ratios beyond it, and all that has none, stand on its edge
 
 
 @dataclass(frozen=True)
 class OtherSeeds:
-    """One claim at other seeds.
+    """One claim at other seeds."""
 
-    Attributes
-    ----------
-    held, count
-        At how many seeds it held, and how many were run.
-    worst, control
-        For each check the measured value that is hardest on the bound, and the control value that is nearest to
-        meeting it, over all seeds.
-    """
-
-    held: int
-    count: int
-    worst: dict[str, float]
-    control: dict[str, float]
+    held: int  #: at how many seeds it held
+    count: int  #: how many were run
+    worst: dict[str, float]  #: for each check the measured value that is hardest on the bound, over all seeds
+    control: dict[str, float]  #: for each check the control value that is nearest to meeting it
 
     def room(self, check: Check) -> bool:
         """Whether the worst value keeps half of the bound free (twice the bound for a lower one).
@@ -45,30 +38,20 @@ class OtherSeeds:
         return worst <= bound / 2 if check.relation in ("<", "<=") else worst >= 2 * bound
 
 
-@dataclass(frozen=True)
-class SeedTable:
-    """The sweep of one chapter over other seeds: its table, and from ``attrs`` how it was made."""
+def read_seed_tables(results: Path, name: str = "seeds") -> dict[str, pd.DataFrame]:
+    """Return the stored sweeps of whole chapters, ``CHAPTER/NAME.parquet`` in a folder of results, by chapter.
 
-    chapter: str
-    table: Any
-
-    @property
-    def provenance(self) -> dict[str, Any]:
-        """Commit, date, device, versions and seconds of the sweep."""
-        return self.table.attrs
-
-    @property
-    def expectations(self) -> dict[str, int]:
-        """At how many seeds each expectation of the chapter held."""
-        names = [name for name in self.table.columns if name.startswith(_PREFIX)]
-        return {name.removeprefix(_PREFIX): int((self.table[name] == 1).sum()) for name in names}
-
-
-def read_seed_tables(results: Path, name: str = "seeds") -> list[SeedTable]:
-    """Return the stored sweeps of whole chapters, ``CHAPTER/NAME.parquet`` in a folder of results, by chapter."""
+    The ``attrs`` of a table say how it was made.
+    """
     import pandas as pd  # here, so that a notebook's first import stays quick
 
-    return [SeedTable(path.parent.name, pd.read_parquet(path)) for path in sorted(results.glob(f"*/{name}.parquet"))]
+    return {path.parent.name: pd.read_parquet(path) for path in sorted(results.glob(f"*/{name}.parquet"))}
+
+
+def held_expectations(table: pd.DataFrame) -> dict[str, int]:
+    """Return at how many seeds of a sweep each expectation of the chapter held."""
+    names = [name for name in table if name.startswith(_PREFIX)]
+    return {name.removeprefix(_PREFIX): int((table[name] == 1).sum()) for name in names}
 
 
 def read_other_seeds(results: Path, claims: dict[str, Claim], name: str = "seeds") -> dict[str, OtherSeeds]:
@@ -77,10 +60,10 @@ def read_other_seeds(results: Path, claims: dict[str, Claim], name: str = "seeds
     The numbers are compared with the bounds of the register as it is now.
     """
     found = {}
-    for chapter in read_seed_tables(results, name):
-        for claim in (column.removesuffix(".holds") for column in chapter.table.columns if column.endswith(".holds")):
-            if claim in claims and all(f"{claim}.{check}.control" in chapter.table for check in claims[claim].checks):
-                found[claim] = _compare(claims[claim], chapter.table)
+    for table in read_seed_tables(results, name).values():
+        for claim in claims.values():
+            if f"{claim.id}.holds" in table and all(f"{claim.id}.{check}.control" in table for check in claim.checks):
+                found[claim.id] = _compare(claim, table)
     return found
 
 
@@ -88,19 +71,8 @@ def seeds_figure(chapter: str, folder: Path = FOLDER) -> None:
     """Show every check of a chapter's claims at the seeds of its stored sweep, each value as a multiple of its bound.
 
     A row per check, on a logarithmic axis where 1 is the bound: measured values must stand left of it, controls right,
-    whatever the relation. A check whose bound is zero has no ratio: it shows on the edge whether it held.
-
-    Parameters
-    ----------
-    chapter
-        The chapter, whose sweep is ``CHAPTER/seeds.parquet``.
-    folder
-        Where the results are.
-
-    Raises
-    ------
-    ValueError
-        There is no such sweep, or it has none of the register's checks.
+    whatever the relation. A check whose bound is zero has no ratio: it shows on the edge whether it held. The sweep is
+    ``CHAPTER/seeds.parquet`` in a folder of results.
 
     Examples
     --------
@@ -124,13 +96,13 @@ def seeds_figure(chapter: str, folder: Path = FOLDER) -> None:
         ax.set(xscale="log", xlim=(1 / _RIM, _RIM), yticks=range(len(rows)), yticklabels=rows)
         ax.set_xlabel("multiple of the bound (left of 1: met)")
         fig.legend(loc="outside upper center", ncols=2, fontsize=9)
-    held = [name for name in frame if name.startswith(_PREFIX) and (frame[name] == 1).all()]
+    held = list(held_expectations(frame).values())
     show(
         fig,
         label=f"fig-seeds-{chapter.replace('_', '-')}",
         caption=f"""The page at {len(frame)} other seeds: the worst value of every check and the control nearest to
         passing, as multiples of the bound; what is beyond the frame, or has a bound of zero, stands on its edge. Of
-        {sum(name.startswith(_PREFIX) for name in frame)} further expectations {len(held)} held at every seed. Made at
+        {len(held)} further expectations {held.count(len(frame))} held at every seed. Made at
         commit {frame.attrs["commit"][:7]} on {frame.attrs["date"]}.""",
         alt="""One row of dots per check on a logarithmic axis. Dots of measured values stand left of a line at one,
         dots of broken controls right of it.""",
@@ -145,7 +117,7 @@ def _share(check: Check, value: float) -> float:
     return value / check.bound if lower == (check.bound < 0) else check.bound / value
 
 
-def _compare(claim: Claim, table: Any) -> OtherSeeds:
+def _compare(claim: Claim, table: pd.DataFrame) -> OtherSeeds:
     held = np.ones(len(table), dtype=bool)
     worst, control = {}, {}
     for name, check in claim.checks.items():

@@ -27,18 +27,13 @@ def slider(
 
     Parameters
     ----------
-    figures
-        One per value, drawn on the same axes, so that only what depends on the value moves. They are closed.
-    values
-        What the slider chooses from, numbers or names.
+    figures, values
+        One figure, which is closed, for each number or name that the slider chooses from; drawn on the same axes, so
+        that only what depends on the value moves.
     symbol
         What stands before the equals sign beside the slider.
-    label
-        ``movie-`` followed by small letters, digits and dashes; unique in the book.
-    caption
-        What to see when it moves, plain text.
-    alt
-        What all figures show, for a reader who cannot see them: at least 20 characters.
+    label, caption, alt
+        As for :func:`lib.page.movies.point_movie`; plain text.
 
     Examples
     --------

@@ -35,7 +35,7 @@ def rules_of_the_game(real_scores, fake_scores, real, fake):
         out += [rule.value(real_scores, fake_scores), rule.generator_loss(real_scores, fake_scores)]
         out.append(rule.discriminator_loss(lambda x: x.square().sum(-1), real, fake, seeded(0)))
     for kind in objectives.PENALTIES:
-        out.append(objectives.gradient_penalty(lambda x: x.square().sum(-1), real, fake, kind, seeded(0)))
+        out += objectives.gradient_penalty(lambda x: x.square().sum(-1), real, fake, kind, seeded(0))
     return out
 
 

@@ -89,8 +89,7 @@ def measure(mutant: Mutant, *, changed: bool = True) -> Evidence:
 
     def settle(name: str, *, of: Any, seeds: Any = None, tables: Any = (), **checks: tuple[Any, Any]) -> None:
         if name == mutant.claim:
-            pairs = ({key: pair[side] for key, pair in checks.items()} for side in (0, 1))
-            found.append(evaluate(name, *pairs, of=_named(of), seeds=seeds))
+            found.append(evaluate(name, checks, of=_named(of), seeds=seeds))
             raise _Settled
 
     with ExitStack() as stack:
