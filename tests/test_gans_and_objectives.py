@@ -224,3 +224,42 @@ def test_an_invariant_function_is_flat_at_the_origin(page: SimpleNamespace, name
     slope = torch.tensor([0.3, -2.0], dtype=torch.float64)
     assert float(page.slope_at_origin(lambda x: torch.sinh(x @ slope), turns).abs().max()) < 1e-12
     assert page.slope_at_origin(lambda x: torch.sinh(x @ slope), turns[:1]).tolist() == pytest.approx([0.3, -2.0])
+
+
+# --- two metrics without a network ---
+
+
+def test_orbits_are_moved_by_the_group() -> None:
+    page = load("gans_and_objectives", group="D3")
+    points, moved = page.orbits(page.G, 3, 7)
+    M = page.planar(page.G).matrix(page.G.elements())
+    for h in range(page.G.order):
+        torch.testing.assert_close(points @ M[h].mT, points[moved[h]])
+
+
+@pytest.mark.parametrize("kind", ["total variation", "Dudley"])
+def test_metrics_are_metrics_with_known_values(kind: str) -> None:
+    """Two points at distance d: 2 for the total variation, 2d/(2 + d) for the Dudley metric; and the axioms."""
+    page = load("gans_and_objectives")
+    for d in (0.1, 1.0, 7.0):
+        space = np.array([[0.0, 0.0], [d, 0.0]])
+        found = page.metric(kind, np.array([1.0, 0.0]), np.array([0.0, 1.0]), space)
+        assert found == pytest.approx(2.0 if kind == "total variation" else 2 * d / (2 + d))
+    g = np.random.default_rng(3)
+    space, (p, q, r) = g.normal(size=(6, 2)), g.dirichlet(np.ones(6), 3)
+    pq, qp, pr, rq = (page.metric(kind, a, b, space) for a, b in ((p, q), (q, p), (p, r), (r, q)))
+    assert pq == pytest.approx(qp)
+    assert pq <= pr + rq + 1e-9
+    assert page.metric(kind, p, p, space) == pytest.approx(0, abs=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["total variation", "Dudley"])
+@pytest.mark.parametrize("group", ["C5", "D3"])
+def test_two_metrics_obey_both_theorems(kind: str, group: str) -> None:
+    """X1 at other groups and seeds; a sheared plane breaks them for the metric that knows distances."""
+    page = load("gans_and_objectives", group=group)
+    found = page.two_theorems(kind, page.G, 77)
+    assert max(found["theorem"], found["collapse"]) < 1e-9
+    assert min(found["not invariant"], found["not the average"]) > 1e-3
+    sheared = page.two_theorems(kind, page.G, 77, 0.7)
+    assert (sheared["theorem"] > 1e-3) == (kind == "Dudley")
