@@ -196,7 +196,13 @@ def diagonal(inputs: int, depth: int) -> LinearNetwork:
 
 
 def group_convolution(group: FiniteGroup, depth: int) -> LinearNetwork:
-    """Return the network of depth L over a group, β̂ = ŵ_L ŵ_{L−1}^* ⋯ ŵ_1^*; filters are functions on the group."""
+    """Return the network of depth L over a group, β̂ = ŵ_L ŵ_{L−1}^* ⋯ ŵ_1^*; filters are functions on the group.
+
+    >>> from lib.symmetry.groups import Cyclic
+    >>> net = group_convolution(Cyclic(3), depth=2)
+    >>> net.predictor(torch.tensor([1.0, 0.0, 0.0, 1.0, 2.0, 3.0]))  # a first filter that changes nothing
+    tensor([1., 2., 3.])
+    """
     layer = Convolution(group)
     return LinearNetwork(f"convolution over {group}", group.order, [layer] * (depth - 1))
 

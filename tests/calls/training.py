@@ -91,7 +91,7 @@ def optimality_conditions(features, labels, multipliers, beta):
     out = []
     for norm in NORMS:
         out.append(optimality.form_p(norm, beta, features, labels, multipliers))
-        out += [norm(beta), norm.target(beta), norm.image(features, beta), norm.slope(beta)]
+        out += [norm(beta), norm.target(beta), norm.image(features, beta), norm.slope(beta, 0.0)]
         out += [norm.dual(beta)] if norm.p >= 1 else []
         out.append(optimality.form_a(norm, beta, features, labels, 10.0))
     out.append(optimality.duality_gap(NORMS[0], beta, features, labels, multipliers))
