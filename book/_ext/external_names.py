@@ -21,6 +21,7 @@ _PAGES = {
     "torch.device": f"{_TORCH}tensor_attributes.html#torch.device",
     "torch.dtype": f"{_TORCH}tensor_attributes.html#torch.dtype",
     "pandas.DataFrame": "https://pandas.pydata.org/docs/reference/api/pandas.DataFrame.html",
+    "cvxpy.Problem": "https://www.cvxpy.org/api_reference/cvxpy.problems.html#cvxpy.Problem",
     "filelock._unix.UnixFileLock": "https://py-filelock.readthedocs.io/en/latest/api.html#filelock.FileLock",
     "pydantic.type_adapter.TypeAdapter": "https://docs.pydantic.dev/latest/api/type_adapter/",
     "playwright.sync_api.Browser": "https://playwright.dev/python/docs/api/class-browser",
