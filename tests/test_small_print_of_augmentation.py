@@ -154,6 +154,6 @@ def test_drawings_say_what_the_networks_are(images: SimpleNamespace) -> None:
         fig, ax = plt.subplots()
         images.draw_network(ax, title, network)
         texts = {text.get_text() for text in ax.texts}
-        assert {f"{layer.entries:,}" for layer in network.layers} <= texts
-        assert {f"{layer.dim:,}" for layer in network.layers} <= texts
+        assert {images.short(layer.entries) for layer in network.layers} <= texts
+        assert {images.short(layer.dim) for layer in network.layers} <= texts
         plt.close(fig)
