@@ -52,9 +52,9 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "X6",
-        "the inverse of the square root",
+        "averages leave one element out",
         ("one_minus_cosine",),
-        page={"return (vectors * values.sqrt()) @ vectors.mT": "return (vectors / values.sqrt()) @ vectors.mT"},
+        page={"points @ action.mean(0).mT, y).direction": "points @ action[1:].mean(0).mT, y).direction"},
         parameters=_FEW,
         slow=True,
     ),
