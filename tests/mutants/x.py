@@ -71,9 +71,9 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "X12",
-        "the step is projected onto nothing: the fixed entries are trained as well",
+        "training does not start from equivariant layers: they are not averaged over the group",
         ("drift",),
-        page={"end = train(start, x, y, steps, free=free.to(layers))[-1]": "end = train(layers, x, y, steps)[-1]"},
+        page={"A = torch.where(free, moved(layers).mean(0), A)": "A = torch.where(free, layers, A)"},
         parameters=_FEW | {"steps": 20},
     ),
     Mutant(
