@@ -98,7 +98,7 @@ def measure(mutant: Mutant, *, changed: bool = True) -> Evidence:
         stack.enter_context(patch("lib.page.evidence.settle", settle))
         stack.enter_context(patch("lib.page.parameters.check_parameters", lambda *_, **__: None))
         stack.enter_context(patch("lib.page.expectations.expect", lambda *_: None))
-        space: dict[str, Any] = {"__name__": claim.chapter}
+        space: dict[str, Any] = {"__name__": claim.chapter, "display": lambda *_: None}  # as in IPython
         try:
             for number in numbers:
                 exec(

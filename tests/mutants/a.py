@@ -106,6 +106,13 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "A9",
+        "the identity is drawn one percent too often",
+        ("slope_low",),
+        page={"unfair = 0.9 * haar\n": "unfair = 0.9 * haar\nhaar = 0.99 * haar\nhaar[0] += 0.01\n"},
+        slow=True,
+    ),
+    Mutant(
+        "A9",
         "one element of the group is never drawn",
         ("slope_low",),
         page={"unfair = 0.9 * haar\n": "unfair = 0.9 * haar\nhaar = haar * N / (N - 1)\nhaar[-1] = 0\n"},
