@@ -83,9 +83,9 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "A6",
-        "the identity is drawn twice as often as others of four",
+        "the identity is drawn five percent too often",
         ("rate_interval_miss",),
-        page={"fair_laws = {k: haar(group) for": "fair_laws = {k: mixture(group, 0.2) for"},
+        page={"fair_laws = {k: haar(group) for": "fair_laws = {k: mixture(group, 0.05) for"},
         parameters=_FEW,
         slow=True,
     ),
