@@ -145,7 +145,7 @@ def _test_runs(pooled: Tensor, n: int, generator: torch.Generator, permutations:
 
 
 def _forms(w: Tensor, kernel: Tensor) -> Tensor:
-    """Return ``wᵀKw`` for every w, ``(runs, permutations, N)``, from the upper triangle: in blocks, half of the work."""
+    """Return ``wᵀKw`` for every w, ``(runs, permutations, N)``, from the upper triangle, block by block."""
     upper, total = 2 * kernel.triu(1) + torch.diag_embed(kernel.diagonal(dim1=-2, dim2=-1)), torch.zeros_like(w[..., 0])
     for first in range(0, w.shape[-1], _BLOCK):
         rows = slice(first, first + _BLOCK)
