@@ -392,23 +392,20 @@ def test_the_build_accepts_a_good_book(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("finished", "measured", "texts", "message"),
+    ("finished", "measured", "messages"),
     [
-        ("ideas", None, None, "claim T1 is open, but its chapter ideas is listed as finished"),
-        ("", 1.0, None, "claim T1 is failed"),
-        ("", 1e-9, {"alt": "", "caption": "c", "label": "fig-x"}, "cell 2 shows an image without alt"),
+        ("ideas", None, ["claim T1 is open, but its chapter ideas is listed as finished"]),
+        ("", 1.0, ["claim T1 is failed", "cell 2 shows an image without alt"]),
     ],
 )
-def test_the_build_refuses(
-    tmp_path: Path, finished: str, measured: float | None, texts: dict | None, message: str
-) -> None:
-    outputs = [] if measured is None else [evidence_output(tmp_path, measured)]
-    outputs += [] if texts is None else [image_output(**texts)]
+def test_the_build_refuses(tmp_path: Path, finished: str, measured: float | None, messages: list[str]) -> None:
+    nameless = image_output(alt="", caption="c", label="fig-x")
+    outputs = [] if measured is None else [evidence_output(tmp_path, measured), nameless]
     register(tmp_path, REGISTER.replace("finished_chapters: []", f"finished_chapters: [{finished}]"))
     notebook(tmp_path, *outputs)
     result = build(tmp_path)
     assert result.returncode != 0
-    assert message in result.stderr
+    assert [message for message in messages if message not in result.stderr] == []
 
 
 def test_the_book_keeps_its_promises() -> None:

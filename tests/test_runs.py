@@ -67,12 +67,11 @@ def test_the_page_shows_where_a_table_comes_from(tmp_path: Path) -> None:
     assert at_scale("runs/other", tmp_path) == ""
 
 
-@pytest.mark.parametrize(("name", "folder"), [("runs/rates", ROOT), ("sweeps", None)], ids=["here", "elsewhere"])
-def test_papermill_runs_a_notebook_from_any_folder(name: str, folder: Path | None, tmp_path: Path) -> None:
+def test_papermill_runs_a_notebook_from_any_folder(tmp_path: Path) -> None:
     program, output = Path(sys.executable).with_name("papermill"), tmp_path / "out.ipynb"
-    command = [program, "--no-progress-bar", ROOT / "book" / f"{name}.ipynb", output]
+    command = [program, "--no-progress-bar", ROOT / "book" / "runs" / "rates.ipynb", output]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    subprocess.run(command, cwd=folder or tmp_path, env=environment, check=True, capture_output=True)
+    subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True)
     cells = nbformat.read(output, as_version=4).cells
     assert all(cell.execution_count for cell in cells if cell.cell_type == "code")
 

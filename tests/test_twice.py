@@ -13,7 +13,7 @@ from nbclient import NotebookClient
 from lib.page.notebooks import BOOK, own_kernel_manager
 from lib.page.parameters import read_limits
 
-QUICK = ("where_exact_symmetry_bites",)
+QUICK = ("small_print_of_augmentation",)
 CHAPTERS = [path.stem for path in sorted(BOOK.glob("*.ipynb")) if read_limits(path)]
 
 

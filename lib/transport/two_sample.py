@@ -23,6 +23,7 @@ from lib.transport.quotient import euclidean
 WIDEST, KERNELS = 2.0, 4  # widest kernel, relative to the median distance; each of the others is half as wide
 Move = Callable[[Tensor, torch.Generator], Tensor]
 _CHUNK = 2**23  # entries of the largest intermediate array
+_BLOCK = 64  # rows of the kernel at once
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,8 @@ def usual_unit(points: Tensor, others: Tensor) -> Tensor:
 
     In this unit, points at the usual distance keep all digits; those beyond its range are refused.
     """
-    apart = torch.cdist(points, others, p=torch.inf).flatten(-2)
+    some = others[..., :: max(1, others.shape[-2] // 64), :]  # of a power of two nothing depends on but the range
+    apart = torch.cdist(points, some, p=torch.inf).flatten(-2)
     unit = unit_of(torch.where(apart > 0, apart, torch.nan).nanmedian(-1, True).values.nan_to_num())[..., None]
     if not holds((points / unit).isfinite()):
         raise ValueError("points must have coordinates below 1e300 times their usual distance")
@@ -135,11 +137,20 @@ def _test_runs(pooled: Tensor, n: int, generator: torch.Generator, permutations:
     m = pooled.shape[1] - n
     first = torch.cat([kernel.new_full((n,), 1 / n), kernel.new_full((m,), -1 / m)])
     w = signs(len(pooled), n, m, permutations, generator).to(kernel)
-    permuted = ((w @ kernel) * w).sum(-1)
+    permuted = _forms(w, kernel)
     observed = (kernel @ first) @ first
     rounding = 32 * torch.finfo(kernel.dtype).eps * kernel.abs().amax((-2, -1))
     larger = (permuted >= (observed - rounding)[:, None]).sum(-1)
     return observed.to(pooled.dtype), (1 + larger).double() / (1 + permutations)
+
+
+def _forms(w: Tensor, kernel: Tensor) -> Tensor:
+    """Return ``wᵀKw`` for every w, ``(runs, permutations, N)``, from the upper triangle, block by block."""
+    upper, total = 2 * kernel.triu(1) + torch.diag_embed(kernel.diagonal(dim1=-2, dim2=-1)), torch.zeros_like(w[..., 0])
+    for first in range(0, w.shape[-1], _BLOCK):
+        rows = slice(first, first + _BLOCK)
+        total += ((w[..., rows] @ upper[:, rows, first:]) * w[..., first:]).sum(-1)
+    return total
 
 
 def outside_interval(rejections: int, trials: int, level: float = 0.05, coverage: float = 0.95) -> int:

@@ -42,6 +42,7 @@ MUTANTS: list[Mutant] = [
         ("residual",),
         page={"FLOW = Integration(efolds=1e5, tolerance=1e-5": "FLOW = Integration(cap=10.0, efolds=0.0"},
         parameters=_ONE,
+        slow=True,
     ),
     Mutant(
         "B3",
