@@ -7,6 +7,7 @@ import os
 import random
 import re
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -358,6 +359,19 @@ class TestFolders:
         several = ["--gpus", 1, "--scheduler", "tcp://127.0.0.1:9"]
         assert refusal("run", spec, *several).startswith("error: workers: processes here, GPUs here")
 
+    def test_where_no_worker_can_start(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Without loopback (``unshare -n``), and where no scheduler answers."""
+        spec = make_specification(tmp_path)
+        monkeypatch.setattr("lib.sweep.points._ANSWER", 1)
+        for address in ("tcp://127.0.0.1:9", "nonsense://x"):
+            assert refusal("run", spec, "--scheduler", address).startswith("error: scheduler: no answer from")
+
+        def fails(*arguments: Any, **options: Any) -> None:
+            raise OSError(101, "Network is unreachable")
+
+        monkeypatch.setattr("socket.create_connection", fails)
+        assert refusal("run", spec).startswith("error: workers: cannot start on this machine (127.0.0.1): [Errno 101]")
+
     @pytest.mark.parametrize(
         ("gpu", "before", "after"),
         [(True, "cpu", "cuda:3"), (False, None, "cpu"), (False, "cuda:1", "cuda:1"), (None, None, None)],
@@ -559,6 +573,36 @@ def test_a_full_disk(tmp_path: Path) -> None:
     assert len(list((tmp_path / "out").glob("*.ipynb"))) == 1
     status, lines = Program(tmp_path / "log", *command).finish()
     assert lines[0].startswith("2 points: 1 finished now, 1 before, 0 failed, 0 left")
+
+
+def without_privileges() -> list[str]:
+    """Return what makes a command of root heed the permissions of files."""
+    if os.geteuid():
+        return []
+    if shutil.which("setpriv") is None:
+        pytest.skip("root may write everywhere, and there is no setpriv to run without that right")
+    rights = "-dac_override,-dac_read_search"
+    return ["setpriv", f"--bounding-set={rights}", f"--inh-caps={rights}"]
+
+
+def test_a_folder_and_a_home_that_cannot_be_written_to(tmp_path: Path) -> None:
+    """As in a checkout that belongs to another user."""
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    spec = make_specification(folder, grid={"n": [3]})
+    command = [*without_privileges(), sys.executable, "-m", "lib.sweep", "run", spec, "--workers", "1", "--quiet"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "HOME": str(folder)}
+    options: dict[str, Any] = {"cwd": folder, "env": environment, "capture_output": True, "text": True}
+    folder.chmod(0o555)
+    refused = subprocess.run(command, **options)
+    place = f"{folder}/sweep-results/spec"
+    line = f"error: output: cannot write to {place}: Permission denied (--output names another folder)\n"
+    assert (refused.returncode, refused.stdout, refused.stderr) == (2, "", line)
+    done = subprocess.run([*command, "-o", tmp_path / "mine"], **options)
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "mine" / ".lock").chmod(0o444)  # the lock of another user
+    locked = subprocess.run([*command, "-o", tmp_path / "mine"], **options)
+    assert locked.stderr == line.replace(place, f"{tmp_path}/mine")
 
 
 def test_workers_joined_to_a_running_scheduler(tmp_path: Path) -> None:
