@@ -14,6 +14,7 @@ from scipy.stats import t as student
 from torch import Tensor
 
 from lib.mean_field.finite_volumes import flow
+from lib.mean_field.free_energy import FreeEnergy
 from lib.mean_field.particles import intrinsic_derivative
 from lib.mean_field.units import Layer
 from lib.symmetry.actions import sign
@@ -134,6 +135,71 @@ def test_the_path_is_fine_enough(page: SimpleNamespace) -> None:
     paths = [flow(F, page.sides(F)[1], h, 1.0, 0.0, round(10 / h)) for h in (0.02, 0.01)]
     means = [float(path.laws[-1] @ F.grid) for path in paths]
     assert abs(means[0] - means[1]) < 2e-3
+
+
+# --- two dimensions ---
+
+
+def test_a_plane_of_units_that_ignore_one_parameter_is_a_line(page: SimpleNamespace) -> None:
+    """The Gibbs law is then a product: that of the line, and a Gaussian."""
+    F = page.plane(0.1, 0.1, 24)
+    line = FreeEnergy(lambda x, z: torch.tanh(x * z), F.x, F.y, F.weights, F.grid.view(24, 24, 2)[:, 0, 0], 0.1, 0.1)
+    flat = FreeEnergy(lambda x, z: torch.tanh(x * z[..., 0]), F.x, F.y, F.weights, F.grid, 0.1, 0.1)
+    one, two = line.minimiser(), flat.minimiser()
+    other = torch.softmax(-(line.grid**2) / 2, 0)
+    torch.testing.assert_close(two.view(24, 24), one[:, None] * other, atol=1e-13, rtol=0)
+    torch.testing.assert_close(page.gibbs_law(line), one, atol=1e-10, rtol=0)
+    alone = line.energy(one) + 0.05 * other @ line.grid**2 + 0.1 * line.entropy(other)
+    assert float(flat.energy(two)) == pytest.approx(float(alone), abs=1e-12)
+
+
+def test_a_step_keeps_the_mass_and_rests_at_the_gibbs_law(page: SimpleNamespace) -> None:
+    F = page.plane(0.05, 0.05, 20)
+    p = torch.softmax(randn(1, 400), 0)
+    for duration in (0.01, 1.0, 50.0):
+        q = page.plane_step(F, p, duration)
+        assert float(q.sum()) == pytest.approx(1, abs=1e-12)
+        assert q.min() > 0
+        best = F.minimiser()
+        assert (page.plane_step(F, best, duration) - best).abs().max() < 1e-14
+    slope = (page.plane_step(F, p, 1e-7) - p) / 1e-7
+    down = (F.potential(F.residual(p)) + F.temperature * p.log()) @ slope
+    assert float(down) < 0
+
+
+def test_five_flows_meet_in_the_plane(page: SimpleNamespace) -> None:
+    """Another temperature and grid; without noise the ends differ."""
+    F = page.plane(0.06, 0.08, 24)
+    best, paths = F.minimiser(), page.five_flows(F)
+    assert max(float((laws[-1] - best).abs().sum()) for laws in paths) < 1e-11
+    assert max(float(F.change(laws[:-1], laws[1:]).max()) for laws in paths) < 1e-20
+    square = best.view(24, 24)
+    assert (square - square.flip(0)).abs().max() < 1e-14
+    still = torch.stack([laws[-1] for laws in page.five_flows(page.plane(0.0, 0.0, 24), 60)])
+    assert page.pairs(still).min() > 0.1
+
+
+def test_a_walk_in_the_plane_is_noisy_descent(page: SimpleNamespace) -> None:
+    F, z = page.plane(0.05, 0.05), randn(2, 3, 15, 2)
+    leaf = z.clone().requires_grad_()
+    hidden = torch.tanh(leaf[..., :1] * F.x + leaf[..., 1:]).mean(-2)
+    risk = 0.5 * (F.weights * (hidden - F.y) ** 2).sum() + 0.5 * F.penalty * leaf.square().sum() / 15
+    (slope,) = torch.autograd.grad(risk, leaf)
+    torch.testing.assert_close(page.walk_in_plane(F, z, 0, 1, heat=0.0), z - 0.2 * 15 * slope)
+    kicks = page.walk_in_plane(F, torch.zeros(4000, 1, 2).double(), 1, 1) - page.walk_in_plane(
+        F, torch.zeros(4000, 1, 2).double(), 1, 1, heat=0.0
+    )
+    assert float(kicks.std()) == pytest.approx((2 * 0.2 * 0.05) ** 0.5, rel=0.03)
+
+
+def test_particles_rest_in_the_plane(page: SimpleNamespace) -> None:
+    F = page.plane(0.05, 0.05)
+    points = page.drawn(F, F.minimiser(), (40, 500), torch.Generator().manual_seed(1))
+    assert points.mean((0, 1)).tolist() == pytest.approx((F.minimiser() @ F.grid).tolist(), abs=0.03)
+    warm, rested, cold = page.at_rest_in_plane(F, 55, clouds=4, N=150)
+    assert warm.shape == (5, 4, 150, 2)
+    assert 0.7 < rested.min() <= rested.max() < 1.3
+    assert cold.min() > 2
 
 
 # --- slopes and exercises ---

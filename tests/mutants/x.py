@@ -70,6 +70,23 @@ MUTANTS: list[Mutant] = [
         parameters=_FEW,
     ),
     Mutant(
+        "X8",
+        "mass passes between neighbours along one axis only",
+        ("endpoint_distance", "free_energy_gap"),
+        page={
+            "i = np.r_[cell[:-1].ravel(), cell[:, :-1].ravel()]": "i = cell[:-1].ravel()",
+            "j = np.r_[cell[1:].ravel(), cell[:, 1:].ravel()]": "j = cell[1:].ravel()",
+        },
+        slow=True,
+    ),
+    Mutant(
+        "X8",
+        "noise of half the temperature",
+        ("w2_over_floor",),
+        page={"size = (2 * h * heat": "size = (h * heat"},
+        slow=True,
+    ),
+    Mutant(
         "X12",
         "the step is projected onto nothing: the fixed entries are trained as well",
         ("drift",),
