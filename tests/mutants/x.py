@@ -70,6 +70,14 @@ MUTANTS: list[Mutant] = [
         parameters=_FEW,
     ),
     Mutant(
+        "X7",
+        "units without a bias",
+        ("universal_gap",),
+        page={"torch.tanh(x @ M @ a[:, :n] + b[:n])": "torch.tanh(x @ M @ a[:, :n])"},
+        parameters=_FEW,
+        slow=True,
+    ),
+    Mutant(
         "X8",
         "mass passes between neighbours along one axis only",
         ("endpoint_distance", "free_energy_gap"),
