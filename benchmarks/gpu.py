@@ -5,7 +5,7 @@ Each piece is worth something by itself and goes on where it was stopped:
 ``tests``      every call of the catalogue on the CPU and on the GPU
 ``chapters``   every chapter at its defaults: the claims that hold, and its seconds beside those on the CPU
 ``engines``    the five batched engines at the sources' sizes, against one large product of matrices
-``drift``, ``rotmnist``, ``tissue``, ``particles``, ``rates_of_clouds``   runs at the sources' scale, the sweeps of ``sweeps/gpu``
+``drift``, ``rotmnist``, ``tissue``, ``particles``, ``rates_of_clouds``   runs at scale, the sweeps of ``sweeps/gpu``
 
 ``--small`` does it all in small, on any machine: two chapters, small engines, every run at its notebook's defaults.
 Nothing is installed. Results stay in the output folder; ``summary.json`` there says what has finished.

@@ -95,6 +95,26 @@ MUTANTS: list[Mutant] = [
         slow=True,
     ),
     Mutant(
+        "X9",
+        "squared distances are not brought back to distances",
+        ("half_outside",),
+        page={"slopes = np.log(again) / 2 @ x": "slopes = np.log(again) @ x"},
+    ),
+    Mutant(
+        "X10",
+        "outputs are moved by g, and not by its inverse",
+        ("exact_distance",),
+        page={"f = f @ A  # ρ(g)⁻¹": "f = f @ A.mT  # ρ(g)⁻¹"},
+        slow=True,
+    ),
+    Mutant(
+        "X11",
+        "every scheme trains freely",
+        ("fall",),
+        page={"up = {k: clouds(k, begin, upright, of)": 'up = {k: clouds("vanilla", begin, upright, of)'},
+        slow=True,
+    ),
+    Mutant(
         "X12",
         "the step is projected onto nothing: the fixed entries are trained as well",
         ("drift",),
