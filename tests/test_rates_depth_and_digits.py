@@ -100,12 +100,12 @@ def test_joint_invariance_is_kept_and_layerwise_is_not(page: SimpleNamespace, gr
     z, data = page.sown(G.order, 2, of, A), page.target(G.order, 40)
     assert page.joint_defect(z, G).max() < 1e-25
     for scheme in ("DA", "FA"):
-        assert page.joint_defect(page.train_deep(scheme, z, *data, A, steps=40), G).max() < 1e-18
-    assert page.joint_defect(page.train_deep("vanilla", z, *data, A, steps=40), G).min() > 1e-4
+        assert page.joint_defect(page.train_deep(scheme, z, *data, A, 0.5, 20), G).max() < 1e-16
+    assert page.joint_defect(page.train_deep("vanilla", z, *data, A, 0.5, 20), G).min() > 1e-4
     layers = [z[0], z[1][:, :, torch.randperm(2 * G.order, generator=torch.Generator().manual_seed(1))], z[2]]
     assert page.worse_cloud(layers, A).max() < 1e-12
     assert page.joint_defect(layers, G)[1].min() > 1e-2
-    assert page.worse_cloud(page.train_deep("DA", layers, *data, A, steps=40), A).min() > 1e-6
+    assert page.worse_cloud(page.train_deep("DA", layers, *data, A, 0.5, 20), A).min() > 1e-6
     assert page.one_pair(G, of, 0).min() > 1e-9
 
 
