@@ -170,8 +170,8 @@ def test_batches_of_digits(page: SimpleNamespace) -> None:
         assert drawn.shape == (50, 20, 6)
         assert torch.equal(data.targets(drawn)[:, 0, :, 0], drawn[..., -1])
         nearest = torch.cdist(drawn.flatten(0, 1), symmetrise(rows, W)).min(1).values
-        assert nearest.max() < 1e-9
-        still = torch.cdist(drawn.flatten(0, 1), rows).min(1).values < 1e-9
+        assert nearest.max() < 1e-5
+        still = torch.cdist(drawn.flatten(0, 1), rows).min(1).values < 1e-5
         assert still.all() if not way else still.double().mean() < 0.5
 
 
