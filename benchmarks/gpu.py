@@ -5,7 +5,7 @@ Each piece is worth something by itself and goes on where it was stopped:
 ``tests``      every call of the catalogue on the CPU and on the GPU
 ``chapters``   every chapter at its defaults: the claims that hold, and its seconds beside those on the CPU
 ``engines``    the five batched engines at the sources' sizes, against one large product of matrices
-``drift``, ``rotmnist``, ``tissue``, ``particles``   runs at the sources' scale, the sweeps of ``sweeps/gpu``
+``drift``, ``rotmnist``, ``tissue``, ``particles``, ``rates_of_clouds``   runs at scale, the sweeps of ``sweeps/gpu``
 
 ``--small`` does it all in small, on any machine: two chapters, small engines, every run at its notebook's defaults.
 Nothing is installed. Results stay in the output folder; ``summary.json`` there says what has finished.
@@ -51,7 +51,7 @@ from lib.symmetry.group_convolution import GroupConvolution
 from lib.symmetry.groups import Dihedral, Symmetric
 
 NEEDED = ("pytest", "papermill", "ipykernel", "distributed", "pydantic", "jaxtyping", "beartype", "ot", "cvxpy")
-RUNS = ("drift", "rotmnist", "tissue", "particles")
+RUNS = ("drift", "rotmnist", "tissue", "particles", "rates_of_clouds")
 PIECES = ("tests", "chapters", "engines", *RUNS)
 Engine = Callable[[torch.device, bool], Callable[[], object]]  # of a device, and whether it is to be small
 FEW = ("where_exact_symmetry_bites", "mean_field_optima")  # chapters of the small form, among the shortest

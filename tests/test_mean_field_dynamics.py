@@ -1,26 +1,20 @@
-"""What the page *Mean-field dynamics* defines: steps, exact symmetry, slopes, floors, and the flow in one dimension."""
+"""What the page *Mean-field dynamics* defines: steps, exact symmetry, slopes, floors."""
 
 from __future__ import annotations
 
-import math
 from types import SimpleNamespace
 
 import nbformat
 import numpy as np
-import ot
 import pandas as pd
 import pytest
 import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from lib.mean_field.finite_volumes import flow
 from lib.mean_field.particles import intrinsic_derivative, project, symmetrise
-from lib.mean_field.units import Layer
 from lib.page.notebooks import BOOK
 from lib.page.results import decode, read_results, stored
-from lib.symmetry.actions import sign
-from lib.symmetry.groups import Symmetric
 from lib.transport.particle_distances import projection_rmd2, rmd2, squared_w2
 from tests.chapters import load
 
@@ -162,6 +156,9 @@ def test_medians_are_those_of_the_setting(live: pd.DataFrame) -> None:
 def test_independent_runs_approach_each_other(page: SimpleNamespace, every: pd.DataFrame) -> None:
     keys = [f"independent/{law}/{k}" for law in ("WI", "SI") for k in SCHEMES]
     assert max(page.slope(every.loc[k][t], 1)[2] for k in keys for t in page.TEACHERS) < -0.18
+    apart = every.loc["WI/vanilla-DA"]["arbitrary"]
+    assert page.slope(apart, 1)[1] > -0.06
+    assert page.fall(apart) > 0.6
     heavy = [page.heavy_tails(page.unit_of("C2"), n, of) for n, of in PLAN.items()]
     assert min(float(row.median()) for row in heavy) > 0.8
 
@@ -242,112 +239,6 @@ def test_stored_results_agree_with_the_live_ones(every: pd.DataFrame) -> None:
     for n in (160, 320, 1000, 5000):
         assert 0.08 < every.loc["weak/vanilla", n]["arbitrary"].median() < 0.16
         assert every.loc["weak/DA", n]["arbitrary"].median() < every.loc["weak/DA", 40]["arbitrary"].median()
-
-
-# --- M8 and the flow ---
-
-
-@pytest.fixture(scope="module", params=[(0.05, 0.02), (0.01, 0.005)])
-def energy(page: SimpleNamespace, request: pytest.FixtureRequest) -> object:
-    return page.free_energy(*request.param)
-
-
-def test_the_fixed_point_is_the_minimiser(page: SimpleNamespace) -> None:
-    for pair in ((0.05, 0.02), (0.2, 0.3), (0.03, 0.01)):
-        F = page.free_energy(*pair)
-        torch.testing.assert_close(page.gibbs_law(F), F.minimiser(), atol=1e-11, rtol=0)
-
-
-def test_flows_meet_at_the_gibbs_law(page: SimpleNamespace, energy: object) -> None:
-    found, paths = page.ends_of(energy, energy, 1000)
-    assert found["increase"] < 0
-    assert found["distance"] < 1e-11
-    assert found["gap"] < 1e-14
-    for path in paths:
-        assert (path.laws[-1] - energy.minimiser()).abs().sum() < 1e-11
-        assert 0 <= float(energy.energy(path.laws).diff().max()) < 1e-15  # what a plain difference would show
-
-
-def test_the_flow_of_the_risk_alone_has_many_ends(page: SimpleNamespace, energy: object) -> None:
-    risk = page.free_energy(0.0, 0.0)
-    found, paths = page.ends_of(energy, risk, 200)
-    assert found["increase"] > 1e-5
-    assert found["distance"] > 0.1
-    assert max(float(risk.energy(path.laws[-1])) for path in paths) < 1e-6
-
-
-def test_walks_are_noisy_descent(page: SimpleNamespace, energy: object) -> None:
-    """Without noise, descent with the library's derivative; alone, a particle knows nothing of the others."""
-    line = Layer(sign(Symmetric(2)), sign(Symmetric(2)), "tanh")
-    z = randn(1, 3, 20)
-    end = z[..., None]
-    for _ in range(50):
-        pull = intrinsic_derivative(line, "vanilla", end, energy.x[:, None], energy.y[:, None], energy.weights)
-        end = end - 0.1 * (pull + energy.penalty * end)
-    end = end[..., 0]
-    torch.testing.assert_close(page.walk(energy, z, 0, 0.1, 50, heat=0.0), end, atol=1e-12, rtol=0)
-    alone = page.walk(energy, z, 0, 0.1, 50, heat=0.0, together=False)
-    torch.testing.assert_close(alone[:, :5], page.walk(energy, z[:, :5], 0, 0.1, 50, heat=0.0, together=False))
-    assert (alone - end).abs().max() > 0.05
-    still = page.walk(energy, 0 * z, 3, 0.1, 1) / (2 * 0.1 * energy.temperature) ** 0.5  # the origin feels no penalty
-    assert 0.6 < float((still - still.mean()).std()) < 1.4
-
-
-def test_particles_rest_at_the_floor(page: SimpleNamespace, energy: object) -> None:
-    clouds, trained, cold, floor, rest = page.at_rest(energy, 77)
-    assert clouds.shape == (16, 400)
-    assert page.interval_miss(trained, floor).max() == 0
-    assert page.interval_miss(cold, floor).min() > 0.1
-    one, two, all_ = (e.flatten().square() for e in (trained, floor[rest], floor))
-    spread = math.sqrt(float(one.var()) / len(one) + float(two.var()) / len(two))
-    assert abs(float(one.mean() - two.mean())) < 4 * spread
-    assert float(all_.mean() - two.mean()) > 4 * math.sqrt(float(all_.var()) / len(all_))
-    assert len(two) > 50
-
-
-def test_the_resting_law_is_the_exponential_of_the_potential(page: SimpleNamespace, energy: object) -> None:
-    """N(risk + penalty)/β is −Σ log μ* plus the exponent of the rejection, up to a constant, for every cloud."""
-    F, z = energy, randn(0, 7, 30)
-    total = 0.5 * (F.weights * F.cloud_residual(z) ** 2).sum(-1) + 0.5 * F.penalty * (z**2).mean(-1)
-    best = F.residual(F.minimiser())
-    alone = (F.weights * best) @ torch.tanh(F.x[:, None] * z[:, None]) + 0.5 * F.penalty * z**2
-    log_density = (30 * total - alone.sum(-1)) / F.temperature
-    exponent = 30 / (2 * F.temperature) * (F.weights * (F.cloud_residual(z) - best) ** 2).sum(-1)
-    assert torch.allclose(log_density - exponent, (log_density - exponent).mean(), atol=1e-9)
-    near = page.quantiles(F, F.minimiser(), torch.rand(4000, 30, generator=torch.Generator().manual_seed(1)).double())
-    chance = torch.exp(-30 / (2 * F.temperature) * (F.weights * (F.cloud_residual(near) - best) ** 2).sum(-1))
-    assert float(page.accepted(F, near, 4).double().mean()) == pytest.approx(float(chance.mean()), abs=0.04)
-
-
-def test_distance_to_a_law_on_the_grid(page: SimpleNamespace, energy: object) -> None:
-    p = torch.softmax(-((energy.grid - 0.5) ** 2), 0)
-    fine = page.quantiles(energy, p, (torch.arange(60_000, dtype=torch.float64) + 0.5) / 60_000)
-    assert float(fine.mean()) == pytest.approx(float(p @ energy.grid), abs=1e-6)
-    z = randn(0, 3, 40)
-    exact = [math.sqrt(ot.emd2_1d(cloud.numpy(), fine.numpy())) for cloud in z]
-    assert page.w2_to_law(energy, z, p, parts=64).tolist() == pytest.approx(exact, abs=5e-4)
-
-
-def test_particles_follow_the_flow_on_their_way(page: SimpleNamespace) -> None:
-    """Their distance to the law of the flow is that of independent samples; cut apart, they go elsewhere."""
-    F = page.free_energy(0.01, 0.005)
-    laws = page.laws_on_the_way(F, [1, 10])
-    errors = {way: {n: page.chase(F, n, 5, laws, way, clouds=8) for n in (50, 800)} for way in (True, False)}
-    u = torch.rand(100, 800, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    floor = torch.stack([page.w2_to_law(F, page.quantiles(F, p, u), p).mean() for p in laws.values()])
-    ratio = errors[True][800].mean(0) / floor
-    assert 0.6 < float(ratio.min()) <= float(ratio.max()) < 1.5
-    assert float((errors[True][800].mean(0) / errors[True][50].mean(0)).max()) < 0.5
-    assert float(errors[False][800].mean(0)[-1] / floor[-1]) > 4
-    assert float((errors[False][800].mean(0) / errors[False][50].mean(0))[-1]) > 0.75
-
-
-def test_the_path_is_fine_enough(page: SimpleNamespace) -> None:
-    """Half the step moves the mean of the law at time 10 by about 0.001, far less than the clouds can see."""
-    F = page.free_energy(0.05, 0.02)
-    paths = [flow(F, page.sides(F)[1], h, 1.0, 0.0, round(10 / h)) for h in (0.02, 0.01)]
-    means = [float(path.laws[-1] @ F.grid) for path in paths]
-    assert abs(means[0] - means[1]) < 2e-3
 
 
 # --- exercises ---

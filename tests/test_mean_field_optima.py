@@ -86,10 +86,6 @@ def test_exercises(page: SimpleNamespace) -> None:
         strong, weak = page.told_apart(triples, seed)
         assert strong < 1e-14
         assert weak > 1e-5
-        gap, variance = page.jensen_gap(triples, randn(seed, 4, 9), randn(seed + 1, 8, 3), randn(seed + 2, 8, 3))
-        assert float(gap) == pytest.approx(float(variance), rel=1e-10)
-    orbit = symmetrise(randn(3, 4, 9), triples.parameters)  # a weakly invariant law has no gap
-    assert abs(page.jensen_gap(triples, orbit, randn(4, 8, 3), randn(5, 8, 3))[0]) < 1e-14
 
 
 # --- M3 ---
@@ -188,6 +184,33 @@ def test_other_actions_and_other_laws_have_no_twin(page: SimpleNamespace) -> Non
     pairs = Layer(natural(Symmetric(2)), natural(Symmetric(2)))
     assert page.twin(pairs, torch.tensor([[1.0, 2.0, 3.0, 4.0]]).double()).tolist() == [[1, 2, 2, 1]]
     assert min(page.twin_differences(pairs, 1, invariant=False)[:4]) > 1e-6
+
+
+# --- X7 ---
+
+
+@pytest.mark.parametrize("group", [Cyclic(2), Cyclic(4), Dihedral(4)])
+def test_universal_fixed_units_cost_nothing(page: SimpleNamespace, group: object) -> None:
+    """Of a plane that the group turns: fixed channels and orbits of neurons close the gap, fixed neurons do not."""
+    left = page.gaps_of(group, 77, [8, 64, 192])
+    assert left[:, [0, 2]].diff(dim=0).max() < 0
+    assert left[-1, [0, 2]].max() < 2e-3
+    mean, square = math.exp(-2) * math.cos(1), (1 + math.exp(-8) * math.cos(2)) / 2
+    assert left[:, 1].tolist() == pytest.approx([1 - mean**2 / square] * 3, abs=1e-9)
+
+
+def test_a_group_that_leaves_the_plane_as_it_is_has_universal_neurons(page: SimpleNamespace) -> None:
+    left = page.gaps_of(Cyclic(1), 5, [192])[0]
+    assert left[1] == pytest.approx(float(left[0]), rel=1e-6)
+    assert left[1] < 2e-3
+
+
+def test_shares_are_those_of_least_squares(page: SimpleNamespace) -> None:
+    H, f, w = randn(1, 30, 4), randn(2, 30), torch.rand(30, generator=torch.Generator().manual_seed(3)).double()
+    best = np.linalg.solve((H.T * w @ H).numpy(), (H.T * w @ f).numpy())
+    rest = float(w @ (H @ torch.tensor(best) - f).square()) / float(w @ f.square())
+    assert page.share_left(H, f, w) == pytest.approx(rest, rel=1e-9)
+    assert page.share_left(torch.cat([H, f[:, None]], 1), f, w) < 1e-25
 
 
 # --- M10 ---

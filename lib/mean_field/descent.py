@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -35,6 +35,19 @@ class Descent:
     time: float = 20.0  #: T; the number of steps is the integer nearest to N·T
     decay: float = 1e-4  #: τ, weight of the penalty ½‖z‖²
     temperature: float = 1e-6  #: β; 0 switches the noise off
+
+
+@runtime_checkable
+class Data(Protocol):
+    """What networks are trained on: see :class:`TeacherData`, whose methods mean the same."""
+
+    batch: int
+
+    def draw(self, generator: torch.Generator, steps: int, like: Tensor) -> Tensor:
+        """Return inputs, shape ``(steps, batch, dim X)``."""
+
+    def targets(self, x: Tensor) -> Tensor:
+        """Return what belongs to x ``(..., B, dim X)``, shape ``(..., networks or 1, B, dim Y)``."""
 
 
 class TeacherData:
@@ -75,7 +88,7 @@ def train(
     unit: Unit,
     scheme: str,
     start: Tensor,
-    data: TeacherData,
+    data: Data,
     descent: Descent,
     seeds: Sequence[int],
     *,
@@ -133,7 +146,7 @@ def _train(
     unit: Unit,
     scheme: str,
     start: Tensor,
-    data: TeacherData,
+    data: Data,
     descent: Descent,
     streams: list[list[torch.Generator]],
     share: Tensor,

@@ -1,11 +1,12 @@
-"""Training with a penalty and noise as the descent of one convex functional, for units with a single parameter.
+"""Training with a penalty and noise as the descent of one convex functional, for units with few parameters.
 
 Wide networks trained by noisy gradient descent follow, in the limit, the Wasserstein gradient flow of
 
     F(μ) = ½ E |Φ_μ(X) − Y|² + ½ τ ∫ z² dμ + β ∫ μ log μ,        Φ_μ(x) = ∫ σ(x, z) dμ(z),
 
-which is convex in μ (Maass, Fontbona 2024; Mei, Montanari, Nguyen 2018). Here z is real, so that a law is a vector of
-masses on a grid: the flow and the minimum can be computed to the last digits, without particles.
+which is convex in μ (Maass, Fontbona 2024; Mei, Montanari, Nguyen 2018). Here z has one coordinate or few, so that a
+law is a vector of masses on a grid: the minimum, and on a line the flow, can be computed to the last digits, without
+particles.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class FreeEnergy:
     x: Tensor  #: data, shape ``(K,)``
     y: Tensor  #: what belongs to them, shape ``(K,)``
     weights: Tensor  #: their probabilities, shape ``(K,)``
-    grid: Tensor  #: centres of cells of one width h, shape ``(n,)``
+    grid: Tensor  #: centres of cells of one size, shape ``(n,)``, or ``(n, d)`` for a product of d lines
     penalty: float  #: τ, at least zero
     temperature: float  #: β, at least zero; a minimum needs it positive
 
@@ -45,8 +46,14 @@ class FreeEnergy:
 
     @cached_property
     def width(self) -> float:
-        """Width h of a cell."""
-        return float(self.grid[-1] - self.grid[0]) / (len(self.grid) - 1)
+        """Width h of a cell; its area or volume where there are several coordinates."""
+        lines = [line.unique() for line in self.grid.view(len(self.grid), -1).mT]
+        return math.prod(float(line[-1] - line[0]) / (len(line) - 1) for line in lines)
+
+    @cached_property
+    def squares(self) -> Tensor:
+        """|z_i|² of the cells, shape ``(n,)``."""
+        return self.grid.view(len(self.grid), -1).square().sum(-1)
 
     @cached_property
     def features(self) -> Tensor:
@@ -59,12 +66,12 @@ class FreeEnergy:
 
     def potential(self, residual: Tensor) -> Tensor:
         """Return Σ_k w_k r_k σ(x_k, ·) + ½ τ z² on the grid, shape ``(..., n)``; plus β log p it is δF/δp."""
-        return (self.weights * residual) @ self.features + 0.5 * self.penalty * self.grid**2
+        return (self.weights * residual) @ self.features + 0.5 * self.penalty * self.squares
 
     def energy(self, p: Tensor) -> Tensor:
         """Return F(p), shape ``(...)``."""
         risk = 0.5 * (self.weights * self.residual(p) ** 2).sum(-1)
-        return risk + 0.5 * self.penalty * p @ self.grid**2 + self.temperature * self.entropy(p)
+        return risk + 0.5 * self.penalty * p @ self.squares + self.temperature * self.entropy(p)
 
     def entropy(self, p: Tensor) -> Tensor:
         """Return Σ p_i log(p_i / h), which approximates ∫ μ log μ."""

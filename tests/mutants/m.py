@@ -26,9 +26,9 @@ def _orbit_by_orbit(kicks: Callable[..., Any]) -> Callable[..., Any]:
 MUTANTS: list[Mutant] = [
     Mutant(
         "M1",
-        "noise of half the temperature",
-        ("flow_excess",),
-        page={"h_noise = (2 * h * heat": "h_noise = (h * heat"},
+        "the root is forgotten: squared distances of the live runs beside distances of the stored ones",
+        ("fall",),
+        page={"two = squared_w2(c[0::2], c[1::2]).sqrt()": "two = squared_w2(c[0::2], c[1::2])"},
         parameters=_SMALL,
         slow=True,
     ),
@@ -94,7 +94,7 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "M8",
         "noise of half the temperature",
-        ("floor_interval_miss",),
+        ("floor_interval_miss", "flow_excess"),
         page={"h_noise = (2 * h * heat": "h_noise = (h * heat"},
         slow=True,
     ),
