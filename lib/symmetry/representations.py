@@ -146,6 +146,13 @@ class MatrixRepresentation(Representation):
     ValueError
         Wrong dtype or shape, NaN, ρ(1) ≠ 1, ρ(g)ρ(h) ≠ ρ(gh), or not unitary although ``unitary`` is set (tolerance
         1e-8, on the elements of ``_test_pairs``).
+
+    Examples
+    --------
+    >>> from lib.symmetry.groups import Cyclic
+    >>> signs = MatrixRepresentation(Cyclic(2), 1, lambda g: (1.0 - 2.0 * g.double())[..., None], "sign")
+    >>> signs.matrix(Cyclic(2).elements()).flatten().tolist()
+    [1.0, -1.0]
     """
 
     def __init__(
@@ -194,7 +201,16 @@ class _Dual(Representation):
 
 
 class DirectSum(Representation):
-    """The direct sum V ⊕ W: blocks one after the other."""
+    """The direct sum V ⊕ W: blocks one after the other.
+
+    Examples
+    --------
+    >>> from lib.symmetry.actions import natural, trivial
+    >>> from lib.symmetry.groups import Symmetric
+    >>> V = DirectSum(natural(Symmetric(3)), trivial(Symmetric(3)))
+    >>> V.dim, V.is_permutation
+    (4, True)
+    """
 
     def __init__(self, *summands: Representation) -> None:
         group = _common_group("summands", summands)
