@@ -54,6 +54,10 @@ MUTANTS: list[Mutant] = [
         slow=True,
     ),
     Mutant(
-        "T4", "a stride that starts one place further", ("defect",), page={"F[..., ::m, ::m]": "F[..., 1::m, 1::m]"}
+        "T4",
+        "a stride that starts one place further",
+        ("defect",),
+        page={"F[..., ::m, ::m]": "F[..., 1::m, 1::m]"},
+        slow=True,
     ),
 ]
