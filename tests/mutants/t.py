@@ -36,9 +36,7 @@ MUTANTS: list[Mutant] = [
         "the largest of the poses is kept, and not all",
         ("kept",),
         page={
-            "last = poses.flatten(1) if self.keep_poses": (
-                "last = poses.amax(-1).repeat_interleave(self.order, 1) if self.keep_poses"
-            )
+            "return poses.flatten(1) if keep_poses": ("return poses.amax(-1).repeat_interleave(order, 1) if keep_poses")
         },
         parameters={"seeds": 2},
         slow=True,
