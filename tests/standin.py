@@ -25,6 +25,7 @@ _LAZY = {
     "aten::_conj": lambda x: torch.conj_physical(torch.as_tensor(x)),  # a number is no tensor
     "aten::_neg_view": torch.neg,
 }
+_PRODUCTS = ("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm", "aten::mv", "aten::dot")
 _INDEXED = ("aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_")
 
 
@@ -109,6 +110,8 @@ def _run(func: Any, args: tuple, kwargs: dict) -> Any:
             here = [t for t in here if t.is_floating_point()]
         if here:
             raise RuntimeError(f"{name} mixes devices: {tuple(here[0].shape)} is on the CPU, the rest elsewhere")
+    if there and name in _PRODUCTS and not any(t.is_floating_point() or t.is_complex() for t in tensors):
+        raise NotImplementedError(f"{name} of integers: CUDA has no products of integer matrices")
     generator = kwargs.get("generator")
     if generator is not None and asked is not None and torch.device(asked) != generator.device:
         raise RuntimeError(f"{name}: the generator is on {generator.device}, the numbers are asked for on {asked}")

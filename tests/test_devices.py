@@ -110,10 +110,12 @@ def test_few_calls_are_kept_from_the_stand_in() -> None:
         lambda x: x.numpy(),
         lambda x: x + torch.arange(3).to(torch.float64),
         lambda x: torch.randn(3, generator=torch.Generator(), device=x.device),
+        lambda x: x.long()[None, :] @ x.long()[:, None],
+        lambda x: torch.einsum("ij,jk->ik", x.long()[None, :], x.long()[:, None]),
     ],
 )
 def test_the_stand_in_is_as_strict_as_a_device(mistake: Callable[[Tensor], Tensor]) -> None:
-    with elsewhere(), pytest.raises((RuntimeError, TypeError), match=r"mixes devices|generator|numpy"):
+    with elsewhere(), pytest.raises((RuntimeError, TypeError), match=r"mixes devices|generator|numpy|integer"):
         mistake(away(torch.full((3,), 2.0, device="cpu")))
 
 

@@ -127,7 +127,7 @@ def motions(size: int, point_group: FiniteGroup | None = None) -> SemidirectProd
     N = translations(size)
 
     def action(h: Tensor, n: Tensor) -> Tensor:
-        return (matrices.to(h.device)[H.index(h)] @ n[..., None])[..., 0] % size
+        return (matrices.to(h.device)[H.index(h)] * n[..., None, :]).sum(-1) % size  # CUDA has no integer products
 
     return SemidirectProduct(N, H, action, f"({N})⋊{H}")
 
@@ -154,7 +154,7 @@ def pixels(group: FiniteGroup, size: int) -> PermutationRepresentation:
 
         def turn(g: Tensor, x: Tensor) -> Tensor:
             centred = 2 * x - (size - 1)
-            return ((matrices.to(g.device)[group.index(g)] @ centred[..., None])[..., 0] + size - 1) // 2
+            return ((matrices.to(g.device)[group.index(g)] * centred[..., None, :]).sum(-1) + size - 1) // 2
 
         return on_points(group, grid, turn, f"R^{size}×{size}")
     if group in (motions(size, Cyclic(4)), motions(size, Dihedral(4))):

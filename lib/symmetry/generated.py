@@ -96,6 +96,6 @@ def quaternions_on_plane() -> SemidirectProduct:
     H, N = Quaternion(8), translations(5)
 
     def action(h: Tensor, n: Tensor) -> Tensor:
-        return (matrices.to(h.device)[H.index(h)] @ n[..., None])[..., 0] % 5
+        return (matrices.to(h.device)[H.index(h)] * n[..., None, :]).sum(-1) % 5
 
     return SemidirectProduct(N, H, action, "(C5×C5)⋊Q8")

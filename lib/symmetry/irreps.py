@@ -138,8 +138,8 @@ class Irreducibles:
         """Return χ_k(a) = exp(2πi Σ_j k_j a_j / n_j) for numbers k and a, shape ``(*a.shape, *k.shape)``."""
         period = math.lcm(*self.moduli)
         scale = torch.tensor([period // n for n in self.moduli], device=a.device)
-        turns = torch.tensordot(self._residues(a), self._residues(k) * scale, dims=([-1], [-1])) % period
-        angle = 2 * torch.pi / period * turns.double()
+        a, k = self._residues(a).double(), (self._residues(k) * scale).double()  # CUDA has no products of integers
+        angle = 2 * torch.pi / period * (torch.tensordot(a, k, dims=([-1], [-1])) % period)
         return torch.polar(torch.ones_like(angle), angle)
 
     def representation(self, d: int, place: int) -> MatrixRepresentation:
