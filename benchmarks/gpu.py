@@ -46,6 +46,7 @@ from lib.mean_field.descent import Descent, TeacherData
 from lib.mean_field.descent import train as train_particles
 from lib.mean_field.units import Layer
 from lib.page.claims import load_claims
+from lib.sweep.specification import read_parameters
 from lib.symmetry.actions import motions, natural
 from lib.symmetry.group_convolution import GroupConvolution
 from lib.symmetry.groups import Dihedral, Symmetric
@@ -198,7 +199,7 @@ def run_chapters(out: Path, place: torch.device, small: bool, workers: int, end:
 
     def execute(name: str) -> list[Row]:
         path, folder = out / "specifications" / f"{name}.yml", out / "chapters" / name
-        write_specification(path, name, parameters={"device": str(place)})
+        write_specification(path, name, parameters={"device": str(place)} if takes_device(name) else {})
         if end < time.monotonic() or not sweep(path, folder, 1, end - time.monotonic()):
             return []
         table = pd.read_parquet(folder / "table.parquet").iloc[0]
@@ -210,6 +211,11 @@ def run_chapters(out: Path, place: torch.device, small: bool, workers: int, end:
 
     with ThreadPoolExecutor(workers) as pool:
         return [row for rows in pool.map(execute, sorted(FEW if small else before, key=before.get)) for row in rows]
+
+
+def takes_device(chapter: str) -> bool:
+    """Return whether a chapter computes anything that a GPU could; tiny kernels stay on the CPU."""
+    return "device" in read_parameters(ROOT / "book" / f"{chapter}.ipynb")
 
 
 def median_seconds(chapter: str) -> float:

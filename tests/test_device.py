@@ -49,6 +49,12 @@ def test_description() -> None:
             usable_device("device", device)
 
 
+def test_single_precision_is_not_rounded_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    default_device("cpu")
+    assert not torch.backends.cudnn.allow_tf32
+
+
 def test_nothing_lands_on_another_default_device() -> None:
     with torch.device("meta"):
         for group in (lie.Orthogonal(3), lie.SpecialOrthogonal(4), lie.Unitary(2), lie.Torus(2)):

@@ -314,7 +314,8 @@ def discovered(basis, teacher):
     growth = discovery.Growth(particles=4, steps=3, threshold=1e-3)
     frame, escapes = discovery.grow(move, basis, growth, seeded(0))
     P = torch.diag_embed(torch.ones_like(teacher[:, 0]))
-    return frame, escapes, discovery.ended(escapes, 10.0), discovery.train_inside(move, P, growth, seeded(0))
+    lines = frame[..., None] * frame[..., None, :]  # (runs, D, D, D): the solver chooses the signs
+    return lines, escapes, discovery.ended(escapes, 10.0), discovery.train_inside(move, P, growth, seeded(0))
 
 
 @call(numbers(2, 2, 5, 5).bool())
