@@ -1,4 +1,4 @@
-"""Chapter *Kernels, divergences and real images*: the functions on its page, at other groups and seeds."""
+"""Chapter *Kernels, divergences, images*: the functions on its page, at other groups and seeds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the page *How many samples does a symmetry save?* defines: other seeds, other groups, and controls that fail."""
+"""What the page *Sample complexity of divergences* defines: other seeds, other groups, and controls that fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the page *What a symmetry saves* defines: other seeds, other data, and controls that fail."""
+"""What the page *Symmetric GANs on tissue* defines: other seeds, other data, and controls that fail."""
 
 from __future__ import annotations
 
