@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page
 
-from lib.page.movies import LARGEST, Movie, Panel, excerpt, point_movie
+from lib.page.movies import LARGEST, Movie, Panel, point_movie
 
 TEXTS = {
     "label": "movie-test",
@@ -90,17 +90,6 @@ def test_without_a_script_the_first_frame_stands() -> None:
     html = movie(frames=5, points=1).html
     assert '<circle class="point" cx="250" cy="625" r="11"/>' in html
     assert "<output>t = 0</output>" in html
-
-
-SHORT = {"label": "movie-short", "caption": "One cloud & fewer points", "alt": "One cloud that drifts to the left."}
-
-
-def test_an_excerpt_is_the_movie_of_fewer_points() -> None:
-    """The same as if it had been made of them from the start."""
-    drift = np.linspace(-1, 1, 5)[:, None, None] * np.array([1.0, 0.5]) + 0.1 * np.arange(7)[:, None]
-    panels = [Panel("left", drift), Panel("right", -drift, [[0.0, 1.0]]), Panel("up", drift * [0, 1])]
-    few = [Panel(p.title, p.frames[:, ::3], p.marks) for p in (panels[1], panels[0])]
-    assert excerpt(movie(panels=panels).html, [1, 0], every=3, **SHORT) == movie(panels=few, **SHORT)
 
 
 @pytest.fixture

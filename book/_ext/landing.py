@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import yaml
 from docutils import nodes
-from docutils.parsers.rst import directives
 from PIL import Image
 from sphinx.application import Sphinx
 from sphinx.util import logging
@@ -21,7 +20,6 @@ from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 from lib.page.claims import load_claims
 from lib.page.ledger import collect, count_line, read_records, stored_outputs
-from lib.page.movies import excerpt
 from lib.page.records import panel_html
 from lib.page.seed_tables import read_seed_tables
 
@@ -92,25 +90,17 @@ class _FromNotebooks(SphinxDirective):
 
 
 class Hero(_FromNotebooks):
-    """``{hero} CHAPTER MOVIE``: the content above a part of a chapter's movie, which plays by itself."""
+    """``{hero} CHAPTER MOVIE``: the content above a movie of a chapter, which plays by itself."""
 
     required_arguments = 2
     has_content = True
-    option_spec = {  # noqa: RUF012
-        "panels": directives.positive_int_list,
-        "every": directives.positive_int,
-        "caption": directives.unchanged_required,
-        "alt": directives.unchanged_required,
-    }
 
     def run(self) -> list[nodes.Node]:
         """Return the words and, under them, the movie."""
         html = stored_movie(self.notebook(self.arguments[0]), self.arguments[1])
-        texts = {name: self.options[name] for name in ("caption", "alt")}
-        panels = [number - 1 for number in self.options["panels"]]
-        movie = excerpt(html, panels, every=self.options.get("every", 1), label="movie-hero", **texts)
+        html = html.replace(self.arguments[1], "movie-hero")
         words = nodes.container("", *self.parse_content_to_nodes(), classes=["hero-words"])
-        picture = nodes.raw("", f'<div class="hero-movie">{movie.html}</div>', format="html")
+        picture = nodes.raw("", f'<div class="hero-movie">{html}</div>', format="html")
         return [nodes.container("", words, picture, classes=["hero"])]
 
 

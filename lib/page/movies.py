@@ -85,22 +85,7 @@ def point_movie(
     data = {"times": [round(float(t), 3) for t in times], "symbol": symbol, "pause": 90}
     data |= {"limits": limits, "axes": axes, "legend": legend, "panels": fixed}
     data["frames"] = [_scaled(m, limits).reshape(len(m), -1) for m in moving]
-    return _drawn(json.loads(_stored(data)), label, caption, alt)
-
-
-def excerpt(html: str, panels: Sequence[int], *, every: int, label: str, caption: str, alt: str) -> Movie:
-    """Return a smaller movie with texts of its own from the HTML of one that :func:`point_movie` wrote.
-
-    It has some panels, counted from 0, and of their points the first of every few.
-    """
-    data = json.loads(html.partition(_DATA)[2].partition("</script>")[0])
-    count = len(data["times"])
-    clouds = [np.reshape(data["frames"][k], (count, -1, 2))[:, ::every] for k in panels]
-    data |= {"panels": [data["panels"][k] for k in panels], "frames": [c.reshape(count, -1).tolist() for c in clouds]}
-    return _drawn(data, label, caption, alt)
-
-
-def _drawn(data: dict[str, Any], label: str, caption: str, alt: str) -> Movie:
+    data = json.loads(_stored(data))
     drawn = zip(data["panels"], data["frames"], strict=True)
     pictures = [_picture(panel, frames[0], data["limits"], data["axes"], alt) for panel, frames in drawn]
     return assembled(label, caption, alt, pictures, data["legend"], data)
