@@ -1,7 +1,7 @@
 """No function is small both in space and in frequency. Try yours, against all functions of 0 and 1. (B5)"""
 
-from cmath import exp, pi
 from itertools import product
+from math import cos, pi, sin
 
 f = [1, 0, 0, -1, 0, 0, 0]
 # break: f = [1, 0, 0, 0, 1, 0, 0, 0]  # eight points: the sum rule is for primes, and {0, 4} is a subgroup
@@ -13,7 +13,7 @@ n = len(f)
 counted = n
 # break: counted = n // 2 + 1  # half of the spectrum, as a real FFT returns it
 
-root = [exp(2j * pi * k / n) for k in range(n)]
+root = [complex(cos(2 * pi * k / n), sin(2 * pi * k / n)) for k in range(n)]
 
 
 def support(f):
