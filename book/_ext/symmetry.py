@@ -271,7 +271,15 @@ def shorten_model_signature(
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register the extension."""
     app.setup_extension("sphinx.ext.autodoc")
-    for name in ("architecture", "claim_graph", "html_pages", "landing", "source_table", "sources_of_tests"):
+    for name in (
+        "architecture",
+        "capsules",
+        "claim_graph",
+        "html_pages",
+        "landing",
+        "source_table",
+        "sources_of_tests",
+    ):
         app.setup_extension(name)
     app.add_directive("api", Api)
     app.add_directive("ledger", Ledger)
