@@ -28,10 +28,10 @@ from lib.page.claims import load_claims
 
 PAGE = "break_it"
 _LIVE = Path(__file__).parent / "live"
-_MODULES = (
-    "_collections _collections_abc _functools _operator _py_abc _thread _types _weakref _weakrefset abc collections "
-    "copy copyreg functools heapq itertools keyword math operator reprlib sys types weakref"
-).split()  # with what collections and functools need
+_MODULES = """
+_collections _collections_abc _functools _operator _py_abc _thread _types _weakref _weakrefset abc collections
+copy copyreg functools heapq itertools keyword math operator reprlib sys types weakref
+""".split()  # with what collections and functools need  # noqa: SIM905
 _TITLE = re.compile(r'"""(.+) \((\w+)\)"""')
 _VARIANT = re.compile(r"^# (break|try): (\w+) = (.*?)  # (.+)$", re.MULTILINE)
 _OWN = re.compile(r"^# own (table|permutations|signal): (\w+)$", re.MULTILINE)
