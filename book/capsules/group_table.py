@@ -6,6 +6,8 @@ from fractions import Fraction
 table = "e r s a b c / r s e c a b / s e r b c a / a b c e r s / b c a s e r / c a b r s e"
 # break: table = "e a b c d / a e c d b / b d e a c / c b d e a / d c a b e"  # a Latin square: enough?
 # break: table = "e a b / a e e / b e e"  # two inverses for one element
+# break: table = "a b / a b"  # a neutral element from the left only
+# break: table = "e a / a x"  # a product that is no element
 # try: table = "e a b c / a e c b / b c e a / c b a e"  # Klein's group of four
 weights = [1, 1, 1, 1, 1, 1]
 # break: weights = [2, 1, 1, 1, 1, 1]  # the neutral element is drawn twice as often
