@@ -6,11 +6,14 @@ import gzip
 import io
 import json
 import re
+import shutil
 import subprocess
 import sys
+import threading
 import zipfile
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from posixpath import dirname, join, normpath
 from urllib.parse import unquote
@@ -19,6 +22,7 @@ import pytest
 from playwright.sync_api import Browser
 from pypdf import PdfReader
 
+import capsules
 from lib.page.claims import load_claims
 from lib.page.editions import NAME, contents, pack
 from lib.page.ledger import collect, count_line
@@ -425,3 +429,208 @@ def test_the_zip_reads_and_runs_without_a_network(pages: Path, browser: Browser,
 
 def test_the_editions_hold_the_whole_book() -> None:
     assert [name for _, names in contents() for name in names] == toc_pages()
+
+
+CAPSULES = capsules.read_capsules(ROOT / "book")
+ATTEMPTS = [code for c in CAPSULES.values() for code in (c.source, *(variant.source for variant in c.variants))]
+SAYS = """async source => {
+  let printed = '';
+  const said = await bookCapsules.run(source, text => { printed += text; });
+  return { rows: said.rows, printed, error: said.error, line: said.line };
+}"""
+FIREFOX = """<!DOCTYPE html><meta charset="utf-8"><article></article><script src="_static/capsules.js"></script><script>
+  const says = %s;
+  (async () => {
+    const all = [];
+    for (const source of %s) all.push(await says(source));
+    await fetch('/said', { method: 'POST', body: JSON.stringify(all) });
+  })();</script>"""
+LOADED = "() => performance.getEntriesByType('resource').filter(entry => /capsule-python/.test(entry.name)).length"
+
+
+def said_here(source: str) -> dict:
+    return vars(capsules.run(source))
+
+
+def test_every_attempt_says_in_the_page_what_it_says_here(pages: Path, browser: Browser) -> None:
+    """From a disk, without a network; and nothing is fetched before somebody opens a capsule."""
+    context = browser.new_context(offline=True)
+    page = context.new_page()
+    fetched: list[str] = []
+    page.on("request", lambda request: fetched.append(request.url))
+    page.goto((pages / "break_it.html").as_uri())
+    page.wait_for_load_state("load")
+    assert [url for url in fetched if "capsule-python" in url] == []
+    page.locator("#capsule-adjoint summary").click()
+    page.wait_for_function("document.querySelector('script[src*=capsule-python]')")
+    assert [page.evaluate(SAYS, code) for code in ATTEMPTS] == [said_here(code) for code in ATTEMPTS]
+    assert all(url.startswith(("file:", "data:", "blob:", "about:")) for url in fetched)
+    context.close()
+
+
+def test_a_theorem_is_broken_and_the_link_shows_it(pages: Path, browser: Browser) -> None:
+    """Under a chapter's theorem, from a server below a sub-path; the link runs nothing by itself."""
+    with serve(pages.parent) as site, visit(browser, f"{site}/html/haar_projections.html", width=390) as seen:
+        box = seen.page.locator("#capsule-projection")
+        assert not box.locator("pre").first.is_visible()
+        assert seen.page.evaluate(LOADED) == 0
+        box.locator("summary").click()
+        box.get_by_role("button", name="Run", exact=True).click()
+        box.locator("[data-holds=true]").wait_for()
+        assert box.locator("caption").inner_text() == "The book's own capsule"
+        box.get_by_role("button", name="published experiment").click()
+        box.locator("[data-holds=false]").wait_for()
+        assert "3 of 3 lines fail: largest entry of PP − P" in seen.page.locator("#capsule-news").text_content()
+        panel, editor = box.locator(".capsule-panel"), box.locator("textarea")
+        assert panel.bounding_box()["y"] < editor.bounding_box()["y"]
+        assert seen.page.evaluate(OVERFLOW) <= 0
+        box.get_by_role("button", name="Link").click()
+        box.locator("input").wait_for()
+        link = box.locator("input").input_value()
+        assert seen.errors == seen.outside == seen.missing == []
+        variant = next(v for v in CAPSULES["projection"].variants if "published" in v.why)
+        assert link.startswith(f"{site}/html/break_it.html#try=projection.")
+        for address in (link, f"{site}/html/break_it.html#try=projection.{capsules.pack(variant.source)}"):
+            seen.page.goto("about:blank")
+            seen.page.goto(address)
+            box = seen.page.locator("#capsule-projection")
+            box.locator("textarea").wait_for()
+            seen.page.wait_for_function("document.querySelector('#capsule-news')")
+            assert box.locator("textarea").input_value() == variant.source
+            assert "has not run" in box.locator(".capsule-state").inner_text()
+            assert box.locator(".capsule-panel tr").count() == 0
+            assert seen.page.evaluate(LOADED) == 0
+
+
+def test_a_capsule_is_at_hand_for_everybody(site: str, browser: Browser) -> None:
+    """Keyboard, one live region, the failing line, Stop, the mark of edited code, axe-core, and paper."""
+    with visit(browser, f"{site}/break_it.html", theme="dark") as seen:
+        page = seen.page
+        box = page.locator("#capsule-loss_splits")
+        box.locator("summary").press("Enter")
+        editor, panel = box.locator("textarea"), box.locator(".capsule-panel")
+        editor.press("Control+Enter")
+        box.locator("[data-holds=true]").wait_for()
+        editor.fill("x = 1\n\ny = x / 0\n")
+        assert panel.inner_text() == ""
+        editor.press("Control+Enter")
+        box.locator(".capsule-error").wait_for()
+        assert panel.inner_text() == "Line 3: ZeroDivisionError: division by zero"
+        assert editor.evaluate("e => e.value.slice(e.selectionStart, e.selectionEnd)") == "y = x / 0"
+        editor.press("Tab")
+        assert page.evaluate("document.activeElement.tagName") != "TEXTAREA"
+        editor.fill("print('caught')\nwhile True:\n    pass\n")
+        editor.press("Control+Enter")
+        box.get_by_role("button", name="Stop").click()
+        box.locator(".capsule-error", has_text="Stopped.").wait_for()
+        editor.fill(CAPSULES["loss_splits"].source.replace("y = [2, 2", "y = [3, 2"))
+        editor.press("Control+Enter")
+        box.locator("[data-holds=false]").wait_for()
+        assert "not the book's" in box.locator("caption").inner_text()
+        assert "capsule-edited" in box.get_attribute("class")
+        assert page.locator("[role=status], [aria-live]").count() == 1
+        for theme in ("dark", "light"):
+            page.emulate_media(color_scheme=theme)
+            page.wait_for_function("theme => document.documentElement.dataset.theme === theme", arg=theme)
+            assert violations(page) == []
+        printed = squeezed("".join(sheet.extract_text() for sheet in PdfReader(io.BytesIO(page.pdf())).pages))
+        assert squeezed("y = [3, 2, 2, -1, -1, -1]") in printed
+        assert squeezed("Edited: not the book's code, and not the book's panel") in printed
+        assert "Reset" not in printed
+
+
+def test_own_data_goes_into_the_capsule(site: str, browser: Browser) -> None:
+    with visit(browser, f"{site}/break_it.html", width=390) as seen:
+        form = seen.page.locator(".capsule-own")
+        claim = form.get_by_label("Claim")
+        kinds = [text.split(":")[0] for text in claim.locator("option").all_text_contents()]
+        assert set(kinds) == {"table", "permutations", "signal"}
+        claim.select_option(index=kinds.index("table"))
+        form.locator("textarea").fill("e a\na")
+        form.get_by_role("button", name="Run").click()
+        assert "as many rows as columns" in form.locator(".capsule-state").inner_text()
+        form.locator("textarea").fill("e a b\na b b\nb e a")
+        form.get_by_role("button", name="Run").click()
+        box = seen.page.locator("#capsule-group_table")
+        box.locator("[data-holds=false]").wait_for()
+        assert 'table = "e a b / a b b / b e a"' in box.locator("textarea").input_value()
+        assert "is not" in box.locator(".capsule-out").inner_text()
+        assert "not the book's" in box.locator("caption").inner_text()
+        assert seen.errors == seen.outside == []
+
+
+def test_code_in_a_capsule_reaches_neither_page_nor_network(site: str, browser: Browser) -> None:
+    spy = f"""from browser import self as world
+print(hasattr(world, "document"), hasattr(world, "parent"), hasattr(world, "localStorage"))
+world.fetch("{site}/ledger.json?stolen")
+panel = [("a", 1, "==", 1)]
+"""
+    with visit(browser, f"{site}/break_it.html") as seen:
+        answered: list[str] = []
+        seen.page.on("response", lambda answer: answered.append(answer.url))
+        said = seen.page.evaluate(SAYS, spy)
+        assert (said["printed"], said["error"]) == ("False False False\n", "")
+        seen.page.wait_for_timeout(300)
+        assert [url for url in answered if "stolen" in url] == []
+        assert any("Content Security Policy" in error for error in seen.errors)
+        frame = seen.page.locator("iframe[title=Python]")
+        assert frame.get_attribute("sandbox") == "allow-scripts"
+        assert frame.evaluate("frame => frame.contentDocument") is None
+
+
+def test_without_scripts_a_capsule_can_be_read(site: str, browser: Browser) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(f"{site}/break_it.html")
+    page.locator("#capsule-floor summary").click()
+    assert "panel = [" in page.locator("#capsule-floor pre").inner_text()
+    context.close()
+
+
+def test_firefox_says_the_same(pages: Path, tmp_path: Path) -> None:
+    """Debian's Firefox, without a driver: a page runs all attempts and sends what they say."""
+    program = shutil.which("firefox-esr")
+    if program is None:
+        pytest.skip("Firefox is not installed (Debian: apt-get install firefox-esr)")
+    said, done = [], threading.Event()
+
+    class Listener(SimpleHTTPRequestHandler):
+        def log_message(self, *arguments: object) -> None:
+            """Say nothing."""
+
+        def do_GET(self) -> None:
+            if self.path != "/all.html":
+                super().do_GET()
+                return
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write((FIREFOX % (SAYS, json.dumps(ATTEMPTS))).encode())
+
+        def do_POST(self) -> None:
+            said.extend(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(204)
+            self.end_headers()
+            done.set()
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Listener, directory=pages)) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}/all.html"
+        command = [program, "--headless", "--no-remote", "--profile", str(tmp_path), address]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        arrived = done.wait(180)
+        process.terminate()
+        process.wait()
+        server.shutdown()
+    assert arrived
+    assert said == [said_here(code) for code in ATTEMPTS]
+
+
+def test_every_claim_has_a_badge_and_a_citation(pages: Path) -> None:
+    ledger = json.loads((pages / "ledger.json").read_text())
+    text = (pages / "ledger.html").read_text()
+    for claim in ledger["claims"]:
+        assert f"{claim['id']}: {claim['state']}" in (pages / "badges" / f"{claim['id']}.svg").read_text()
+        assert f'href="badges/{claim["id"]}.svg"' in text
+        assert f"({ledger['date']}), claim {claim['id']}" in claim["citation"]
+    assert 'id="who-reran-it"' in text

@@ -343,13 +343,21 @@ def test_the_day_of_a_bound_is_that_of_its_last_change(monkeypatch: pytest.Monke
 
 def test_the_ledger_for_machines(tmp_path: Path) -> None:
     """It is JSON, complete, and cites each claim at its own address."""
-    citation = {"title": "A book", "version": "2", "authors": [{"name": "A"}, {"name": "B"}]}
+    citation = {
+        "title": "A book",
+        "version": "2",
+        "date-released": "2026-01-02",
+        "authors": [{"name": "A"}, {"name": "B"}],
+    }
     data = as_data(rows(tmp_path, evidence_output(tmp_path)), citation, "https://example.org/")
     first, second = json.loads(json.dumps(data))["claims"]
     assert (first["id"], first["state"], second["state"]) == ("T1", "settled", "open")
     assert first["checks"]["small"]["bound"] == 1e-6
     assert first["records"][0]["measured"]["small"]["worst"] == 1e-9
-    assert first["citation"] == "A and B, A book, version 2, claim T1: https://example.org/ledger.html#claim-t1"
+    assert (
+        first["citation"]
+        == "A and B, A book, version 2 (2026-01-02), claim T1: https://example.org/ledger.html#claim-t1"
+    )
 
 
 def build(folder: Path) -> subprocess.CompletedProcess:

@@ -37,6 +37,12 @@ _LABELLED = re.compile(
     re.MULTILINE,
 )
 _SOLUTION = re.compile(r":::\{solution-(start|end)\}[^\n]*\n(?::\w+:[^\n]*\n)*:::\s*")
+_CAPSULE = re.compile(r"^`{3,}\{capsule\} (\w+)\n`{3,}\n?", re.MULTILINE)
+_RUN_CAPSULE = "%%script {__import__('sys').executable}\n# Break this theorem: change a line and run the cell.\n"
+_SHOW_PANEL = """
+for label, value, sign, bound in panel:
+    holds = {"==": value == bound, "<=": value <= bound, ">=": value >= bound, "<": value < bound, ">": value > bound}
+    print("holds" if holds[sign] else "FAILS", "|", label, "|", value, sign, bound)"""
 _READABLE = ("glossary", "notation")  # pages of text that JupyterLab can show
 # JupyterLab asks whether it may fetch news, and opens Markdown as source.
 _SETTINGS = {
@@ -133,8 +139,13 @@ def copy_of(notebook: dict[str, Any], page: str, book: Book) -> dict[str, Any]:
     for cell in notebook["cells"]:
         if cell["cell_type"] == "markdown":
             text, in_solution = _fold_solutions("".join(cell["source"]), in_solution)
-            if text.strip():
-                cells.append(cell | {"source": in_words(text, page, book)})
+            words, *rest = _CAPSULE.split(text)  # a text, the name of a capsule, a text, and so on
+            if words.strip():
+                cells.append(cell | {"source": in_words(words, page, book)})
+            for name, words in zip(rest[::2], rest[1::2], strict=True):
+                cells.append(capsule_cell(name))
+                if words.strip():
+                    cells.append(cell | {"id": f"after-{name}", "source": in_words(words, page, book)})
             continue
         cell = cell | {"outputs": [_caption_in_words(output, page, book) for output in cell["outputs"]]}
         if in_solution:
@@ -142,6 +153,13 @@ def copy_of(notebook: dict[str, Any], page: str, book: Book) -> dict[str, Any]:
             cell = cell | {"metadata": cell["metadata"] | {"jupyter": hidden}}
         cells.append(cell)
     return notebook | {"cells": cells}
+
+
+def capsule_cell(name: str) -> dict[str, Any]:
+    """Return the code of a capsule as a cell, which runs in a Python of its own: its names stay out of the chapter."""
+    code = (ROOT / "book" / "capsules" / f"{name}.py").read_text(encoding="utf-8")
+    empty = {"cell_type": "code", "execution_count": None, "id": f"capsule-{name}", "metadata": {}, "outputs": []}
+    return empty | {"source": f"{_RUN_CAPSULE}{code}{_SHOW_PANEL}"}
 
 
 def write_copies(book: Path, folder: Path) -> list[str]:

@@ -41,7 +41,7 @@ def overview_markdown(rows: Sequence[Row], sections: dict[str, str]) -> str:
     return "\n".join([f"**{count_line(rows)}.**", "", *_table(("section", "claims", *states), cells)]) + "\n"
 
 
-def claim_markdown(row: Row, documents: Collection[str], dates: BoundDates | None = None) -> str:
+def claim_markdown(row: Row, documents: Collection[str], dates: BoundDates | None = None, citation: str = "") -> str:
     """Return the card of one claim, its numbers folded; ``dates`` says since when bounds stand, if that is known."""
     claim = row.claim
     star = " ★ beyond the sources" if claim.beyond_sources else ""
@@ -67,8 +67,45 @@ def claim_markdown(row: Row, documents: Collection[str], dates: BoundDates | Non
         )
         held = f"*Other seeds:* held at {others.held} of {others.count}"
         lines += ["", f"{held}; worst value (bound; control): {pairs}.", ""]
+    if citation:
+        badge = f"badges/{claim.id}.svg"
+        lines += ["", f'*Cite this claim:* {escape(citation)}. *Badge:* <a href="{badge}">{badge}</a>.', ""]
     lines += ["", "</details>"]
     return "\n".join(lines) + "\n"
+
+
+def reruns_markdown(reported: Sequence[Mapping[str, Any]]) -> str:
+    """Return the table of who reran which claim, or the sentence that nobody has told so yet."""
+    if not reported:
+        return "Nobody has reported a rerun yet.\n"
+    cells = [
+        (f"{{claim}}`{row['claim']}`", row["outcome"], row["who"], row["date"], row["machine"], f"`{row['commit']}`")
+        for row in reported
+    ]
+    return "\n".join(_table(("claim", "outcome", "who", "date", "machine", "commit"), cells)) + "\n"
+
+
+def citation_of(row: Row, citation: Mapping[str, Any], home: str) -> str:
+    """Return how to cite a claim: authors, title, version and its date, the claim and its permanent link."""
+    who = " and ".join(author["name"] for author in citation["authors"])
+    version = f"version {citation['version']} ({citation['date-released']})"
+    return f"{who}, {citation['title']}, {version}, claim {row.claim.id}: {link_of(row, home)}"
+
+
+def link_of(row: Row, home: str) -> str:
+    """Return the permanent link of a claim; without an address of the book, that within it."""
+    return f"{home}ledger.html#claim-{row.claim.id.lower()}"
+
+
+def read_citation(book: Path) -> dict[str, Any] | None:
+    """Return the file that says how to cite the book, where it is there."""
+    path = book.parent / "CITATION.cff"
+    return yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+
+def home_of(app: Sphinx) -> str:
+    """Return the address of the published book, or nothing."""
+    return f"{app.config.html_baseurl.rstrip('/')}/" if app.config.html_baseurl else ""
 
 
 def seeds_markdown(rows: Sequence[Row], tables: Mapping[str, pd.DataFrame], documents: Collection[str]) -> str:
@@ -140,28 +177,27 @@ def as_data(rows: Iterable[Row], citation: dict[str, Any], home: str) -> dict[st
     return {
         "title": citation["title"],
         "version": citation["version"],
+        "date": str(citation["date-released"]),
         "claims": [_claim(row, citation, home) for row in rows],
     }
 
 
 def _claim(row: Row, citation: dict[str, Any], home: str) -> dict[str, Any]:
-    link = f"{home}ledger.html#claim-{row.claim.id.lower()}"
-    who = " and ".join(author["name"] for author in citation["authors"])
     return asdict(row.claim) | {
         "state": row.state,
         "records": [{"chapter": r.chapter, "commit": r.commit} | r.content for r in row.records],
         "other_seeds": asdict(row.others) if row.others else None,
-        "link": link,
-        "citation": f"{who}, {citation['title']}, version {citation['version']}, claim {row.claim.id}: {link}",
+        "link": link_of(row, home),
+        "badge": f"{home}badges/{row.claim.id}.svg",
+        "citation": citation_of(row, citation, home),
     }
 
 
 def write_json(app: Sphinx, error: Exception | None) -> None:
     """Write ``ledger.json`` into the built book."""
     book = Path(app.srcdir)
-    if error is None and app.builder.format == "html" and (book.parent / "CITATION.cff").is_file():
+    citation = read_citation(book)
+    if error is None and app.builder.format == "html" and citation:
         rows = collect(sorted(book.glob("*.ipynb")), load_claims(book / "claims.yml"), book.parent / "data" / "results")
-        citation = yaml.safe_load((book.parent / "CITATION.cff").read_text(encoding="utf-8"))
-        home = f"{app.config.html_baseurl.rstrip('/')}/" if app.config.html_baseurl else ""
-        text = json.dumps(as_data(rows, citation, home), ensure_ascii=False, indent=1)
+        text = json.dumps(as_data(rows, citation, home_of(app)), ensure_ascii=False, indent=1)
         Path(app.outdir, "ledger.json").write_text(text + "\n", encoding="utf-8")

@@ -12,6 +12,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import yaml
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.config import Config
@@ -22,7 +23,17 @@ import author_year  # noqa: F401  (registers the bibliography style)
 import colab
 from external_names import resolve_external
 from figures_and_panels import FigureData, prepare_notebook, write_tables
-from ledger_page import claim_markdown, group_by_section, overview_markdown, seeds_markdown, write_json
+from ledger_page import (
+    citation_of,
+    claim_markdown,
+    group_by_section,
+    home_of,
+    overview_markdown,
+    read_citation,
+    reruns_markdown,
+    seeds_markdown,
+    write_json,
+)
 from lib.page.claims import load_claims, load_register
 from lib.page.ledger import BoundDates, Row, bound_dates, collect, expectation_problems, problems, read_records
 from lib.page.seed_tables import read_other_seeds, read_seed_tables
@@ -41,6 +52,10 @@ _OTHER_GROUPS = """\
 The bounds above were set by people who had seen some seeds. So chapters are run once more, at fifteen seeds or more
 that nobody had looked at before (from 31 on) and with each group that they offer at least once (the sweeps in
 `sweeps/groups`). The table has those that were run so far; a chapter of which one run stopped would not be in it.
+"""
+_RERUN = """\
+A claim that others have computed again, on their own machines, is worth more than one that we have. The issue form
+"I reran a claim" asks for the claim, the commit, the machine and the outcome, whatever it is; it becomes a row here.
 """
 _RUN_ANEW = {"seeds": ("At other seeds", _OTHER_SEEDS), "groups": ("With every group", _OTHER_GROUPS)}
 
@@ -71,6 +86,11 @@ class Ledger(SphinxDirective):
                 anew = [replace(row, others=others.get(row.claim.id)) for row in rows]
                 text += "\n" + seeds_markdown(anew, tables, self.env.found_docs)
                 result.append(titled(self, f"other-{name}", title, self.parse_text_to_nodes(text)))
+        if (reruns := source / "replications.yml").is_file():
+            self.env.note_dependency(str(reruns))
+            reported = reruns_markdown(yaml.safe_load(reruns.read_text(encoding="utf-8")) or [])
+            text = f"{_RERUN}\n{reported}"
+            result.append(titled(self, "who-reran-it", "Who reran it", self.parse_text_to_nodes(text)))
         for letter, title, members in group_by_section(rows, sections):
             cards = [self._card(row, dates) for row in members]
             result.append(titled(self, f"claims-{letter.lower()}", title, cards))
@@ -79,7 +99,9 @@ class Ledger(SphinxDirective):
     def _card(self, row: Row, dates: BoundDates | None) -> nodes.container:
         name = f"claim-{row.claim.id.lower()}"
         card = nodes.container(ids=[name], classes=["claim", f"claim-{row.state}"])
-        card += self.parse_text_to_nodes(claim_markdown(row, self.env.found_docs, dates))
+        citation = read_citation(Path(self.env.srcdir))
+        cited = citation_of(row, citation, home_of(self.env.app)) if citation else ""
+        card += self.parse_text_to_nodes(claim_markdown(row, self.env.found_docs, dates, cited))
         return card
 
 
@@ -271,7 +293,15 @@ def shorten_model_signature(
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register the extension."""
     app.setup_extension("sphinx.ext.autodoc")
-    for name in ("architecture", "claim_graph", "html_pages", "landing", "source_table", "sources_of_tests"):
+    for name in (
+        "architecture",
+        "capsules",
+        "claim_graph",
+        "html_pages",
+        "landing",
+        "source_table",
+        "sources_of_tests",
+    ):
         app.setup_extension(name)
     app.add_directive("api", Api)
     app.add_directive("ledger", Ledger)
