@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -123,10 +124,10 @@ def _add_panel(
     """Add a panel, with an anchor at a claim's first one, and the links to ledger, function and test below it."""
     record = output["data"][MIME_TYPE]
     claim = claims[record["id"]]
-    html = panel_html(claim, record)
+    html = folded_panel(claim, record)
     if record["id"] not in anchored:
         anchored.add(record["id"])
-        html = html.replace("<div ", f"<div id='evidence-{record['id'].lower()}' ", 1)
+        html = html.replace(" class", f" id='evidence-{record['id'].lower()}' class", 1)
     cells[-1]["outputs"] = [output | {"data": {"text/html": html, "text/plain": output["data"]["text/plain"]}}]
     links = f"Ledger: {{claim}}`{record['id']}`. Function: {function_link(record['function'])}. "
     links += f"Test: {{test}}`{claim.test}`. {note(record)}".rstrip()
@@ -134,6 +135,16 @@ def _add_panel(
     cells.append(
         {"cell_type": "markdown", "id": f"links-{len(anchored)}-{len(cells)}", "metadata": {}, "source": source}
     )
+
+
+def folded_panel(claim: Claim, record: Mapping[str, Any]) -> str:
+    """Return a panel; that of an identity which holds is one line, and unfolds."""
+    html = panel_html(claim, record)
+    if not (claim.to_rounding and record["holds"]):
+        return html
+    largest = max(float(record["measured"][name]["worst"]) for name, check in claim.checks.items() if check.bound)
+    line = f"<strong>{claim.id}</strong> holds to rounding, {largest:.0e} at most &middot; {escape(claim.title)}"
+    return f"<details class='evidence-folded'><summary>{line}</summary>{html}</details>"
 
 
 def function_link(name: str, chapter: str = "") -> str:

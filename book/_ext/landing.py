@@ -19,7 +19,7 @@ from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 from lib.page.claims import load_claims
-from lib.page.ledger import collect, count_line, read_records, stored_outputs
+from lib.page.ledger import collect, count_line, kinds_line, read_records, stored_outputs
 from lib.page.records import panel_html
 from lib.page.seed_tables import read_seed_tables
 
@@ -167,17 +167,22 @@ class Cards(_FromNotebooks):
 
 
 class Counted(SphinxRole):
-    """``{counted}`claims``` is the ledger's count, ``{counted}`seeds``` how many chapters were run at other seeds."""
+    """``{counted}`claims```: the ledger's count; ``kinds``, ``seeds`` and ``findings`` are further counts."""
 
     def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
         """Return the text, made from the stored outputs."""
         book = Path(self.env.srcdir)
         results, claims = book.parent / "data" / "results", load_claims(book / "claims.yml")
-        if self.text == "claims":
-            return [nodes.Text(count_line(collect(sorted(book.glob("*.ipynb")), claims)))], []
+        if self.text in ("claims", "kinds"):
+            rows = collect(sorted(book.glob("*.ipynb")), claims)
+            return [nodes.Text(count_line(rows) if self.text == "claims" else kinds_line(rows))], []
         if self.text == "seeds":
             tables = read_seed_tables(results)
             return [nodes.Text(f"{len(tables)} chapters, {sum(map(len, tables.values()))} runs")], []
+        if self.text == "findings":
+            return [
+                nodes.Text(str(len(re.findall(r"(?m)^\*\*", (book / "findings.md").read_text(encoding="utf-8")))))
+            ], []
         logger.warning(f"cannot count {self.text!r}", location=self.get_location())
         return [nodes.Text(self.text)], []
 

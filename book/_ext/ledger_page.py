@@ -15,7 +15,7 @@ from sphinx.application import Sphinx
 
 from figures_and_panels import function_link
 from lib.page.claims import SIGNS, Claim, load_claims
-from lib.page.ledger import BoundDates, Record, Row, collect, count_line
+from lib.page.ledger import BoundDates, Record, Row, collect, count_line, kinds_line
 from lib.page.records import facts
 from lib.page.seed_tables import held_expectations
 
@@ -38,7 +38,10 @@ def overview_markdown(rows: Sequence[Row], sections: dict[str, str]) -> str:
         counts = [sum(row.state == state for row in members) for state in states]
         each = " ".join(f"{{claim}}`{row.claim.id}`" for row in members)
         cells.append((f"{{ref}}`{title} <claims-{letters.lower()}>`", f"{len(members)}: {each}", *counts))
-    return "\n".join([f"**{count_line(rows)}.**", "", *_table(("section", "claims", *states), cells)]) + "\n"
+    return (
+        "\n".join([f"**{count_line(rows)}**; {kinds_line(rows)}.", "", *_table(("section", "claims", *states), cells)])
+        + "\n"
+    )
 
 
 def claim_markdown(row: Row, documents: Collection[str], dates: BoundDates | None = None, citation: str = "") -> str:

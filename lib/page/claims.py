@@ -80,6 +80,13 @@ class Claim:
         if not _TEST.fullmatch(self.test):
             raise ValueError("test must be a node like tests/test_x.py::test_y")
 
+    @property
+    def to_rounding(self) -> bool:
+        """Whether this is an identity, which holds up to rounding errors, and not an effect that was measured."""
+        checks = self.checks.values()
+        small = all(c.relation in ("<=", "==") and c.bound <= 1e-6 for c in checks)
+        return small and any(c.bound > 0 for c in checks)  # zero alone bounds a count
+
 
 @dataclass(frozen=True)
 class Register:

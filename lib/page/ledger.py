@@ -152,6 +152,12 @@ def count_line(rows: Sequence[Row]) -> str:
     return f"{len(rows)} claims: " + ", ".join(f"{states[s]} {s}" for s in ("settled", "open", "failed"))
 
 
+def kinds_line(rows: Sequence[Row]) -> str:
+    """Return how many claims are of either kind, in words."""
+    exact = sum(row.claim.to_rounding for row in rows)
+    return f"{exact} identities that hold to rounding and {len(rows) - exact} measured effects"
+
+
 def main() -> int:
     """Print the ledger (with "held at k of n other seeds"); return 1 if a claim breaks the promise of its chapter."""
     try:
