@@ -87,7 +87,7 @@ def test_citations_in_words(content: lab.Book) -> None:
 
 def test_a_page_of_another_folder(content: lab.Book) -> None:
     assert lab.in_words("{doc}`/sweeps`", "runs/rates", content) == "[Sweeps](../sweeps.ipynb)"
-    assert lab.in_words("{claim}`H1`", "runs/rates", content).startswith('[H1](../groups_and_haar_measure.ipynb "')
+    assert lab.in_words("{claim}`H1`", "runs/rates", content).startswith('[H1](../how_to_test_a_sampler.ipynb "')
 
 
 def test_solutions_unfold(content: lab.Book) -> None:
