@@ -536,7 +536,7 @@ def test_a_capsule_is_at_hand_for_everybody(site: str, browser: Browser) -> None
         printed = squeezed("".join(sheet.extract_text() for sheet in PdfReader(io.BytesIO(page.pdf())).pages))
         assert squeezed("y = [3, 2, 2, -1, -1, -1]") in printed
         assert squeezed("Edited: not the book's code, and not the book's panel") in printed
-        assert "Reset" not in printed
+        assert "RunStopReset" not in printed
 
 
 def test_own_data_goes_into_the_capsule(site: str, browser: Browser) -> None:
@@ -561,7 +561,7 @@ def test_own_data_goes_into_the_capsule(site: str, browser: Browser) -> None:
 
 def test_code_in_a_capsule_reaches_neither_page_nor_network(site: str, browser: Browser) -> None:
     spy = f"""from browser import self as world
-print(hasattr(world, "document"), hasattr(world, "parent"), hasattr(world, "localStorage"))
+print(hasattr(world, "frames"), hasattr(world, "parent"), hasattr(world, "localStorage"))
 world.fetch("{site}/ledger.json?stolen")
 panel = [("a", 1, "==", 1)]
 """
@@ -572,7 +572,8 @@ panel = [("a", 1, "==", 1)]
         assert (said["printed"], said["error"]) == ("False False False\n", "")
         seen.page.wait_for_timeout(300)
         assert [url for url in answered if "stolen" in url] == []
-        assert any("Content Security Policy" in error for error in seen.errors)
+        seen.page.evaluate("url => fetch(url)", f"{site}/ledger.json?stolen")  # the page itself may
+        assert [url for url in answered if "stolen" in url] != []
         frame = seen.page.locator("iframe[title=Python]")
         assert frame.get_attribute("sandbox") == "allow-scripts"
         assert frame.evaluate("frame => frame.contentDocument") is None

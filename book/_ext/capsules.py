@@ -229,7 +229,8 @@ def badge(claim: str, state: str) -> str:
 
 def load_script(app: Sphinx, pagename: str, template: str, context: dict[str, Any], doctree: Any) -> None:
     """Load the script on pages that have a capsule, and nowhere else."""
-    if 'data-capsule="' in context.get("body", ""):
+    loaded = any("capsules.js" in str(getattr(file, "filename", file)) for file in context.get("script_files", ()))
+    if 'data-capsule="' in context.get("body", "") and not loaded:
         app.add_js_file("capsules.js")
 
 

@@ -185,7 +185,7 @@
       if (!runs.disabled) go();
     });
     addEventListener("beforeprint", () => { if (editor.value !== pre.textContent) pre.textContent = editor.value; });
-    pre.closest(".highlight").before(make("div", { className: "capsule-live" },
+    [...box.children].find(child => child.contains(pre)).before(make("div", { className: "capsule-live" },
       make("div", { className: "capsule-bar" }, runs, stops, button("Reset", () => put(original)), button("Link", link), state),
       make("div", { className: "capsule-bar" }, ...choices), mark, panel, printed, after, editor));
     box.classList.add("capsule-awake");
