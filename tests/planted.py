@@ -398,11 +398,10 @@ def later() -> dict[str, Case]:
         return (torch.linalg.cross(v, v.roll(1, -1)) * m.numbers[0]).sum(1)
 
     wide = nn.MultiheadAttention(4, 2, batch_first=True)
-    half = nn.Sequential(nn.Linear(4, 8), nn.ReLU())
 
     def autocast(m: Any, x: Tensor) -> Tensor:
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            return m.parts[0](x).float().sum(1)
+            return m.parts[0](x).float()
 
     def noisy(m: Any, x: Tensor) -> Tensor:
         return m.parts[0](x + 0.1 * torch.randn_like(x))
@@ -492,7 +491,9 @@ def later() -> dict[str, Case]:
         "sum of absolute values": Case(
             Message("absolute"), "SO3", "rotate -1", "rotate -1", cloud, ("", "forward"), ("nonlinearity",)
         ),
-        "half precision": Case(Do(autocast, half), *bag, ("parts.0.0", "parts.0.1", "", "forward"), ("precision",)),
+        "half precision": Case(
+            Do(autocast, Vectors()), "SO3", "rotate 2", "rotate -1", fields, ("parts.0.mix",), ("precision",)
+        ),
         "noise in forward": Case(Do(noisy, planar()), *picture, ("", "forward"), ("random",)),
         "writes into its input": Case(Do(shifted, planar()), *picture, ("", "forward"), ("writes its input",)),
         "another path": Case(

@@ -114,7 +114,7 @@ def cause(step: Step, tape: Tape, group: Group, action: Any) -> Cause:
     if word == "layout" and op in ("reshape", "view", "flatten", "unflatten"):
         return Cause(
             word,
-            f"{op} makes {tuple(step.out.shape)} of {tuple(tape.steps[step.parents[0]].out.shape)}: what moves is joined",
+            f"{op} makes {tuple(step.out.shape)} of {tuple(tape.steps[step.parents[0]].out.shape)}, and joins what moves",
         )
     texts = {
         "order": f"{op} depends on the order in which things stand",
@@ -238,8 +238,9 @@ def _grid(op: str, s: Settings, parent: Step, group: Group) -> Iterator[tuple[st
     if _short(stride) != 1 and "transpose" not in op:
         text = f"{window} on {sides} pixels: the grid of samples does not move onto itself"
         once = {"stride": 1}
-        whole = cyclic and _short(padding) == 0
-        yield "pooling" if pool else "stride", text, lambda s: (circular(s) if whole else s) | once
+        yield "pooling" if pool else "stride", text, lambda s: s | once
+        if cyclic and _short(padding) == 0:
+            yield "pooling" if pool else "stride", text, lambda s: circular(s) | once
     if cyclic and "transpose" not in op and (_short(padding) != 0 or _short(stride) == 1):
         text = f"{window}: what lies beyond the border does not come in at the other side"
         yield "padding", text, circular

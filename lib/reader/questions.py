@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from lib.reader.causes import Cause, cause
-from lib.reader.moves import Action, Group, move
+from lib.reader.moves import Action, Group, move, words
 from lib.reader.tape import EXACT, Step, Tape, compare, culprits, gap
 
 SINGLE = 1e-4  # largest relative error in float32 that counts as rounding
@@ -98,27 +98,28 @@ class Questions:
         elements = pd.DataFrame({"element": self.group.names, "error": table, "error in float64": double})
         common = {"error": single, "error64": max(double), "elements": elements}
         if EXACT < max(double) < 1e-5:
+            if single >= SINGLE:
+                return self._rounded(narrow, Tape(self.model, wide), common)
             text = "exact only to single precision, also in float64: a basis or a table was computed in float32"
-            verdict = "equivariant" if single < SINGLE else "up to rounding"
-            return self._closed(verdict, "float32 constants", text, **common)
+            return self._closed("equivariant", "float32 constants", text, **common)
         if max(double) <= EXACT:
             full = Tape(self.model, wide)
             self._shake()
             if (shaken := max(self._errors(wide, self.acts, self.out))) <= EXACT:
-                if single < SINGLE:
-                    return Audit("equivariant", **common)
-                step = next(
-                    (a for a, b in zip(narrow.steps, full.steps, strict=False) if gap(a.out, b.out) > 1e-5),
-                    narrow.steps[-1],
-                )
-                text = "rounding, the first large one is here (differences of large numbers? autocast?)"
-                return self._closed("up to rounding", "precision", text, step.place, step.op, **common)
+                return Audit("equivariant", **common) if single < SINGLE else self._rounded(narrow, full, common)
             return self._where(
                 "only for these parameters", f"with other parameters the error is {shaken:.2g}; ", wide, common
             )
         if other := self._other_question(wide):
             return self._closed("not equivariant", *other, **common)
         return self._where("not equivariant", "", wide, common)
+
+    def _rounded(self, narrow: Tape, full: Tape, common: dict[str, Any]) -> Audit:
+        """Find the first step at which the model's precision and float64 part."""
+        pairs = zip(narrow.steps, full.steps, strict=False)
+        step = next((a for a, b in pairs if gap(a.out, b.out) > 1e-5), narrow.steps[-1])
+        text = "rounding, the first large one is here (differences of large numbers? autocast?)"
+        return self._closed("up to rounding", "precision", text, step.place, step.op, **common)
 
     def _closed(self, verdict: str, word: str, text: str, place: str = "", op: str = "", **rest: Any) -> Audit:
         return Audit(verdict, place=place, op=op, word=word, text=text, mend=Cause(word, "").mend, **rest)
@@ -158,6 +159,8 @@ class Questions:
         if not bool(y.isfinite().all()):
             raise ValueError("the model's output must be finite on these inputs")
         try:
+            if words(self.out)[0] in ("pixels", "shift") and y.ndim < 3:
+                raise IndexError("it has no rows and columns")
             move(self.out, self.group.elements[0], y)
         except (RuntimeError, IndexError, AttributeError, TypeError) as error:
             raise ValueError(
@@ -254,7 +257,7 @@ class Questions:
             m.training = training
 
     def _other_question(self, xs: tuple[Tensor, ...]) -> tuple[str, str, str] | None:
-        """Return what holds in place of what was asked: another action on the output, or on an input that stood still."""
+        """Return what holds in place of what was asked: another action on the output, or on an input that was still."""
         if self.group.kind == "own":
             return None
         kind = self.group.kind

@@ -223,9 +223,19 @@ def compare(model: Callable, inputs: tuple[Tensor, ...], group: Group, actions: 
         if len(tape.steps) != len(others[-1].steps):
             raise LookupError(len(tape.steps), tape.steps[-1])
     for k, step in enumerate(tape.steps):
-        step.fit = explain(group, action, step.out, [o.steps[k].out for o in others])
+        inside = _inside(step) if group.kind == "shift" else ...
+        step.fit = explain(group, action, step.out[inside], [o.steps[k].out[inside] for o in others])
     tape.others = others
     return tape
+
+
+def _inside(step: Step) -> Any:
+    """Return where a circular pad shows its input: what it adds is a copy, and grids of other sizes do not shift."""
+    named = dict(zip(("input", "pad", "mode"), step.args, strict=False)) | step.kwargs
+    if step.op != "pad" or named.get("mode") != "circular":
+        return ...
+    left, right, above, below = named["pad"]
+    return ..., slice(above, step.out.shape[-2] - below), slice(left, step.out.shape[-1] - right)
 
 
 def culprits(tape: Tape) -> list[Step]:

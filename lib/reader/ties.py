@@ -57,8 +57,8 @@ def distance(s: dict[str, Any], parent: Step, group: Group) -> str:
     By chance it is the root of 1 − dim E/dim, with dim E the mean of the products of the characters.
     """
     W = s["weight"].detach().double()
-    ins = _inputs_moved(parent, group, W.shape[1])
-    if ins is None or s.get("groups", 1) != 1 or (group.kind == "permute" and not group.whole):
+    ins = None if s.get("groups", 1) != 1 else _inputs_moved(parent, group, W.shape[1])
+    if ins is None or (group.kind == "permute" and not group.whole):
         return ""
     turned = _spatial(group, torch.arange(W[0, 0].numel(), dtype=torch.float64).view(1, 1, *W.shape[2:]))
     best: tuple[float, float] | None = None
