@@ -114,7 +114,7 @@ def cause(step: Step, tape: Tape, group: Group, action: Any) -> Cause:
     if word == "layout" and op in ("reshape", "view", "flatten", "unflatten"):
         return Cause(
             word,
-            f"{op} makes {tuple(step.out.shape)} of {tuple(tape.steps[step.parents[0]].out.shape)}, and joins what moves",
+            f"{op} makes {tuple(step.out.shape)} of {tuple(tape.steps[step.parents[0]].out.shape)}, joins what moves",
         )
     texts = {
         "order": f"{op} depends on the order in which things stand",

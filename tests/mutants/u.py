@@ -1,0 +1,29 @@
+"""Wrong implementations for the claims of section U: what a reader brings."""
+
+from __future__ import annotations
+
+from tests.mutants import Mutant
+
+MUTANTS: list[Mutant] = [
+    Mutant(
+        "U1",
+        "the last lost step is blamed, and not the first",
+        ("found",),
+        lib={"lib.reader.questions.culprits": lambda right: lambda tape: [tape.steps[tape.last]]},
+        parameters={"seeds": 1},
+    ),
+    Mutant(
+        "U1",
+        "settings are not tried: the operation's name decides",
+        ("found",),
+        lib={"lib.reader.causes._experiment": lambda right: lambda *_: None},
+        parameters={"seeds": 1},
+    ),
+    Mutant(
+        "U2",
+        "errors in float64 must vanish exactly",
+        ("alarms",),
+        lib={"lib.reader.questions.EXACT": lambda right: 0.0},
+        parameters={"seeds": 1},
+    ),
+]
