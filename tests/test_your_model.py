@@ -37,7 +37,7 @@ def test_by_hand_and_by_the_audit_modules_have_the_same_errors(page: SimpleNames
     net, x = page.planar(torch.nn.AvgPool2d(1, stride=2)).double(), torch.randn(5, 1, 8, 8, dtype=torch.float64)
     by_hand = page.profile(net, x, "C4", "pixels")
     said = audit(net, "C4", "pixels", "still", x)
-    assert [name for name, error in by_hand if error > 1e-8][0] == said.place == "2"
+    assert next(name for name, error in by_hand if error > 1e-8) == said.place == "2"
 
 
 def test_a_file_with_a_model(page: SimpleNamespace, tmp_path: Path) -> None:
