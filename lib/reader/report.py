@@ -6,14 +6,14 @@ one is uniform (Phipson and Smyth 2010 for the p-value). There is no split, no c
 
 The statistics are means of features, minus their means over the orbits, in units of their spread over the orbits: the
 entries themselves, squares and products, gradients over several distances for pictures, moments for points in space, and
-random waves that see any difference in the end. The largest of them counts, each in units of its spread over the draws.
+random waves that see any difference in the end. The largest counts, each in units of its spread over draws.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +26,7 @@ from scipy.spatial import cKDTree
 from torch import Tensor
 
 from lib.checks import check_float, check_int, generator_of
+from lib.reader.features import families as families_of
 from lib.reader.moves import Action, Group, group_of, move, words
 from lib.symmetry.lie import Orthogonal, SpecialOrthogonal
 
@@ -34,7 +35,6 @@ _DRAWS = 12  # elements for each sample of an infinite or large group
 _NEAR = 1e-4  # distance of near copies, relative to the spread
 _SHARES = (0.05, 0.1, 0.2, 0.3, 0.5, 0.8)
 _SEEN = 0.8  # share of planted asymmetries that must be found
-_LONGEST = 400  # columns of a family of features
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,7 @@ def symmetry_report(
     *,
     level: float = 0.05,
     draws: int = 399,
+    trials: int = 10,
     seed: int = 0,
 ) -> SymmetryReport:
     """Test whether the law of samples (with their targets) is invariant, and say what could have been seen.
@@ -113,6 +114,8 @@ def symmetry_report(
         The verdict is "asymmetric" with at most this probability if the law is invariant.
     draws
         Of moved samples; the smallest p-value is 1/(draws + 1).
+    trials
+        For each planted asymmetry, to find out what would have been seen; 0 leaves that out, and "too few" with it.
     seed
         Of the draws.
 
@@ -141,10 +144,10 @@ def symmetry_report(
     found = group_of(group, action, x)
     pools = _pools(found, [(x, action), (y, action_target)], rng)
     _check_moves(found, action, x)
-    families = dict(_families(found, pools, classes, rng))
+    families = dict(families_of(found, pools, classes, rng))
     table, p = _ranked(families, draws, rng)
-    visible = _visible(families, draws, level, rng)
-    verdict = "asymmetric" if p <= level else "nothing seen" if visible <= 0.5 else "too few samples"
+    visible = _visible(families, draws, level, rng, trials) if trials else math.nan
+    verdict = "asymmetric" if p <= level else "nothing seen" if visible <= 0.5 or not trials else "too few samples"
     below = _subgroups(found, action, x, families, draws, level, rng) if found.whole else pd.DataFrame()
     best = str(table.loc[table["p-value"].idxmin(), "features"])
     return SymmetryReport(verdict, p, visible, best, len(kept), copies, given, level, table, below)
@@ -253,93 +256,9 @@ def _check_moves(group: Group, action: Action, x: Tensor) -> None:
                 raise ValueError(f"your moves must form a group, but element {k} after another one is none of them")
 
 
-def _families(
-    group: Group, pools: list[Tensor | None], classes: Tensor | None, rng: torch.Generator
-) -> Iterator[tuple[str, Tensor]]:
-    """Yield features of the pools by name, (K, n, p), float32, standardised over all of the pool."""
-    X, Y = pools
-    assert X is not None
-    made: list[tuple[str, Tensor]] = []
-    flat = X.flatten(2)
-    if group.kind in ("pixels", "shift"):
-        pictures = X.reshape(*X.shape[:2], -1, *X.shape[-2:]).float()
-        made.append(("pixels", _coarse(pictures, 12)))
-        made.append(("gradients", _gradients(pictures)))
-        flat = _coarse(pictures, 8).double()
-    elif group.kind == "rotate":
-        made.append(("moments", _moments(X if X.ndim > 3 else X[:, :, None])))
-        if X.ndim > 3:  # points in any order
-            flat = made[-1][1].double()
-    else:
-        made.append(("columns", flat))
-        z = _standard(flat)[:, :, : int(_LONGEST**0.5)]
-        made.append(("products", torch.einsum("knp,knq->knpq", z, z).flatten(2)))
-    made.append(("waves", _waves(_standard(flat), rng)))
-    labels = None if classes is None else _standard(classes[None])[0]
-    for name, features in made:
-        z = _standard(features)[:, :, :_LONGEST]
-        yield name, z.float()
-        if labels is not None and labels.shape[1] * z.shape[2] <= 20 * _LONGEST:
-            yield f"{name} by class", torch.einsum("knp,nc->knpc", z, labels).flatten(2).float()
-        if Y is not None:
-            t = _standard(Y.flatten(2))[:, :, :20]
-            joined = torch.einsum("knp,knc->knpc", z, torch.cat([t, t.square()], 2)).flatten(2)
-            yield f"{name} with target", _standard(joined)[:, :, :_LONGEST].float()
-
-
-def _standard(x: Tensor) -> Tensor:
-    """Return columns (K, n, p) with mean 0 and spread 1 over the whole pool, cut at 4; constant ones are left out."""
-    rows = x.flatten(0, 1)
-    spread = rows.std(0)
-    varies = spread > 1e-9 * rows.abs().amax(0).clamp(min=1e-300)
-    return ((x - rows.mean(0)) / spread.clamp(min=1e-300))[:, :, varies].clamp(-4, 4)
-
-
-def _coarse(x: Tensor, side: int) -> Tensor:
-    """Return pictures (K, n, c, h, w) as means over at most side × side blocks, (K, n, p)."""
-    size = [min(side, s) for s in x.shape[-2:]]
-    return torch.nn.functional.adaptive_avg_pool2d(x.flatten(0, 1), size).flatten(1).unflatten(0, x.shape[:2])
-
-
-def _gradients(x: Tensor) -> Tensor:
-    """Return squared differences over 1, 2 and 4 pixels, in four directions: means, and in 3 × 3 blocks; (K, n, p)."""
-    found = []
-    for lag in (1, 2, 4):
-        if lag >= min(x.shape[-2:]) // 2:
-            continue
-        down, right = x[..., lag:, :] - x[..., :-lag, :], x[..., lag:] - x[..., :-lag]
-        one, two = x[..., lag:, lag:] - x[..., :-lag, :-lag], x[..., lag:, :-lag] - x[..., :-lag, lag:]
-        squares = [d.square().mean(2, keepdim=True) for d in (down, right, one, two)]
-        found += [s.mean((-2, -1)) for s in squares]
-        total = squares[0].mean((-3, -2, -1)) + squares[1].mean((-3, -2, -1)) + 1e-12
-        found.append(((found[-4] - found[-3])[..., 0] / total)[..., None])  # the shape of single textures
-        found.append(((found[-3] - found[-2])[..., 0] / total)[..., None])
-        found += [_coarse(s, 3) for s in squares[:2]]
-    return torch.cat([f.flatten(2) for f in found], 2) if found else x.flatten(2)
-
-
-def _moments(x: Tensor) -> Tensor:
-    """Return means over points (K, n, q, d) of monomials of degree 1 to 4, (K, n, p)."""
-    z = x / x.square().mean().sqrt()
-    z = z / (1 + z.square().sum(-1, keepdim=True) / 9).sqrt()  # bounded, and it turns with the points
-    d = min(z.shape[-1], 5)
-    terms = [c for k in range(1, 5) for c in itertools.combinations_with_replacement(range(d), k)]
-    return torch.stack([z[..., list(c)].prod(-1).mean(-1) for c in terms], -1)
-
-
-def _waves(z: Tensor, rng: torch.Generator, count: int = 100) -> Tensor:
-    """Return cosines and sines of random directions at two wavelengths, (K, n, 2·count): in the end they see all."""
-    some = z[0, : min(200, z.shape[1])]
-    typical = float(torch.cdist(some, some).median().clamp(min=1e-12))
-    w = torch.randn(z.shape[2], count, generator=rng, dtype=z.dtype) / typical
-    w[:, count // 2 :] *= 3
-    phase = z @ w
-    return torch.cat([phase.cos(), phase.sin()], 2)
-
-
 def _statistics(features: Tensor, chosen: Tensor) -> Tensor:
     """Return, for every choice of a pose for each sample (B, n), the sum and the largest of squared scores, (B, 2)."""
-    K, n, _ = features.shape
+    K = len(features)
     centred = features - features.mean(0)  # what every orbit adds on its own
     spread = centred.square().mean(0).sum(0).sqrt().clamp(min=1e-6)  # (p,): of the sum over samples
     total = torch.zeros(len(chosen), features.shape[2])
@@ -349,12 +268,17 @@ def _statistics(features: Tensor, chosen: Tensor) -> Tensor:
     return torch.stack([z.sum(1), z.amax(1)], 1)
 
 
+def _poses(K: int, shape: tuple[int, ...], rng: torch.Generator) -> Tensor:
+    """Return random numbers of images, the sample itself among them."""
+    return torch.randint(K, shape, generator=rng)
+
+
 def _ranked(
     families: dict[str, Tensor], draws: int, rng: torch.Generator, first: Tensor | None = None
 ) -> tuple[pd.DataFrame, float]:
     """Return the p-values of all families, and of the smallest of them, ranked among those of the draws."""
     K, n, _ = next(iter(families.values())).shape
-    chosen = torch.randint(K, (1 + draws, n), generator=rng)
+    chosen = _poses(K, (1 + draws, n), rng)
     chosen[0] = 0 if first is None else first
     found = torch.cat([_statistics(f, chosen) for f in families.values()], 1)  # (1 + B, 2·families)
     larger = (found >= found[0] * (1 - 1e-6)).sum(0)  # (2·families,): how many are as large
@@ -365,7 +289,7 @@ def _ranked(
     return pd.DataFrame({"features": list(families), "p-value": each}), p
 
 
-def _visible(families: dict[str, Tensor], draws: int, level: float, rng: torch.Generator, trials: int = 10) -> float:
+def _visible(families: dict[str, Tensor], draws: int, level: float, rng: torch.Generator, trials: int) -> float:
     """Return the smallest share of samples in one pose, the others in random ones, that is seen in most trials.
 
     The pose is that of the largest first score of the first family: one that depends on the orbit alone.
@@ -373,15 +297,15 @@ def _visible(families: dict[str, Tensor], draws: int, level: float, rng: torch.G
     f = next(iter(families.values()))
     K, n, p = f.shape
     pose = (f @ torch.randn(p, generator=rng)).argmax(0)
-    for share in _SHARES:
-        seen = 0
+    low, high = 0, len(_SHARES)  # the larger the share, the easier it is seen
+    while low < high:
+        middle, seen = (low + high) // 2, 0
         for _ in range(trials):
-            upright = torch.rand(n, generator=rng) < share
-            planted = torch.where(upright, pose, torch.randint(K, (n,), generator=rng))
+            upright = torch.rand(n, generator=rng) < _SHARES[middle]
+            planted = torch.where(upright, pose, _poses(K, (n,), rng))
             seen += _ranked(families, min(draws, 99), rng, planted)[1] <= level
-        if seen >= _SEEN * trials:
-            return share
-    return math.nan
+        low, high = (low, middle) if seen >= _SEEN * trials else (middle + 1, high)
+    return _SHARES[low] if low < len(_SHARES) else math.nan
 
 
 def _subgroups(

@@ -26,4 +26,16 @@ MUTANTS: list[Mutant] = [
         lib={"lib.reader.questions.SINGLE": lambda right: 1e-9},
         parameters={"seeds": 1},
     ),
+    Mutant(
+        "U3",
+        "the draws leave the first pose out",
+        ("excess",),
+        lib={"lib.reader.report._poses": lambda right: lambda K, shape, rng: 1 + right(K - 1, shape, rng)},
+    ),
+    Mutant(
+        "U4",
+        "only the pixels and columns themselves",
+        ("seen",),
+        lib={"lib.reader.report.families_of": lambda right: lambda *a: list(right(*a))[:1]},
+    ),
 ]
