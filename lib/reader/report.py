@@ -6,7 +6,7 @@ one is uniform (Phipson and Smyth 2010 for the p-value). There is no split, no c
 
 The statistics are means of features, minus their means over the orbits, in units of their spread over the orbits: the
 entries themselves, squares and products, gradients over several distances for pictures, moments for points in space, and
-random waves that see any difference in the end. The largest counts, each in units of its spread over draws.
+random waves that see any difference in the end. The largest counts, in units of its spread over the draws.
 """
 
 from __future__ import annotations
