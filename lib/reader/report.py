@@ -5,8 +5,8 @@ If the law is invariant, samples moved by random elements of their own, ``g_i x_
 one is uniform (Phipson and Smyth 2010 for the p-value). There is no split, no classifier, and no seed that decides.
 
 The statistics are means of features, minus their means over the orbits, in units of their spread over the orbits: the
-entries themselves, squares and products, gradients over several distances for pictures, moments for points in space, and
-random waves that see any difference in the end. The largest counts, in units of its spread over the draws.
+entries themselves, squares and products, gradients over several distances for pictures, moments for points, and random
+waves that see any difference in the end. The largest counts, in units of its spread over the draws.
 """
 
 from __future__ import annotations
