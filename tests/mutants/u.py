@@ -28,9 +28,13 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "U3",
-        "the draws leave the first pose out",
+        "one random element moves all samples",
         ("excess",),
-        lib={"lib.reader.report._poses": lambda right: lambda K, shape, rng: 1 + right(K - 1, shape, rng)},
+        lib={
+            "lib.reader.report._poses": lambda right: (
+                lambda K, shape, rng: right(K, (*shape[:-1], 1), rng).expand(shape).clone()
+            )
+        },
     ),
     Mutant(
         "U4",
