@@ -1,0 +1,45 @@
+"""Wrong implementations for the claims of section U: what a reader brings."""
+
+from __future__ import annotations
+
+from tests.mutants import Mutant
+
+MUTANTS: list[Mutant] = [
+    Mutant(
+        "U1",
+        "the last lost step is blamed, and not the first",
+        ("found",),
+        lib={"lib.reader.questions.culprits": lambda right: lambda tape: [tape.steps[tape.last]]},
+        parameters={"seeds": 1},
+    ),
+    Mutant(
+        "U1",
+        "settings are not tried: the operation's name decides",
+        ("found",),
+        lib={"lib.reader.causes._experiment": lambda right: lambda *_: None},
+        parameters={"seeds": 1},
+    ),
+    Mutant(
+        "U2",
+        "in single precision, too, an error of 1e-9 counts",
+        ("alarms",),
+        lib={"lib.reader.questions.SINGLE": lambda right: 1e-9},
+        parameters={"seeds": 1},
+    ),
+    Mutant(
+        "U3",
+        "one random element moves all samples",
+        ("excess",),
+        lib={
+            "lib.reader.report._poses": lambda right: (
+                lambda K, shape, rng: right(K, (*shape[:-1], 1), rng).expand(shape).clone()
+            )
+        },
+    ),
+    Mutant(
+        "U4",
+        "only the pixels and columns themselves",
+        ("seen",),
+        lib={"lib.reader.report.families_of": lambda right: lambda *a: list(right(*a))[:1]},
+    ),
+]
