@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent
 LIB = ROOT / "lib"
 # A room of the core imports from itself and from those before it, a topic from the core and itself. What a page shows
 # and the sweeps know no mathematics.
-CORE = ("checks", "device", "progress", "symmetry", "transport", "images", "reader")
+CORE = ("checks", "device", "progress", "symmetry", "transport", "reader", "images")
 TOPICS = ("augmentation", "ensembles", "implicit_bias", "gans", "mean_field")
 ABOVE = {"page": {"checks", "device", "page", "progress"}, "sweep": {"device", "page", "sweep"}}
 LONGEST = 350
