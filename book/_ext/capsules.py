@@ -229,9 +229,8 @@ def badge(claim: str, state: str) -> str:
 
 def load_script(app: Sphinx, pagename: str, template: str, context: dict[str, Any], doctree: Any) -> None:
     """Load the script on pages that have a capsule, and nowhere else."""
-    loaded = any("capsules.js" in str(getattr(file, "filename", file)) for file in context.get("script_files", ()))
-    if 'data-capsule="' in context.get("body", "") and not loaded:
-        app.add_js_file("capsules.js")
+    if 'data-capsule="' in context.get("body", ""):
+        context["body"] += f'<script src="{context["pathto"]("_static/capsules.js", resource=True)}"></script>'
 
 
 def write_files(app: Sphinx, error: Exception | None) -> None:
