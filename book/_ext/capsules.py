@@ -237,7 +237,9 @@ def write_files(app: Sphinx, error: Exception | None) -> None:
     """Write the interpreter beside the pages, and the badges, from the ledger that was written before."""
     if error is not None or app.builder.format != "html" or not Path(app.srcdir, "capsules").is_dir():
         return
-    Path(app.outdir, "_static", "capsule-python.js").write_text(engine(), encoding="utf-8")
+    static = Path(app.outdir, "_static")  # every page would load a script from the book's own _static
+    (static / "capsule-python.js").write_text(engine(), encoding="utf-8")
+    (static / "capsules.js").write_bytes((_LIVE / "capsules.js").read_bytes())
     ledger = Path(app.outdir, "ledger.json")
     folder = Path(app.outdir, "badges")
     folder.mkdir(exist_ok=True)
