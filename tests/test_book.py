@@ -473,6 +473,9 @@ def test_a_theorem_is_broken_and_the_link_shows_it(pages: Path, browser: Browser
     with serve(pages.parent) as site, visit(browser, f"{site}/html/haar_projections.html", width=390) as seen:
         box = seen.page.locator("#capsule-projection")
         assert not box.locator("pre").first.is_visible()
+        with_script = {path.stem for path in pages.glob("*.html") if "capsules.js" in path.read_text()}
+        claims = load_claims()
+        assert with_script == {"break_it"} | {claims[capsule.claim].chapter for capsule in CAPSULES.values()}
         assert seen.page.evaluate(LOADED) == 0
         box.locator("summary").click()
         box.get_by_role("button", name="Run", exact=True).click()

@@ -178,5 +178,5 @@ def test_what_readers_report_has_what_the_pages_show() -> None:
     for form in ("broken_theorem", "replication"):
         fields = yaml.safe_load((ROOT / ".github" / "ISSUE_TEMPLATE" / f"{form}.yml").read_text())["body"]
         assert {"id", "attributes"} <= set(fields[0])
-    script = Path(BOOK / "_static" / "capsules.js").read_text()
+    script = Path(BOOK / "_ext" / "live" / "capsules.js").read_text()
     assert "broken_theorem.yml" in script

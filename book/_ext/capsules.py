@@ -229,16 +229,17 @@ def badge(claim: str, state: str) -> str:
 
 def load_script(app: Sphinx, pagename: str, template: str, context: dict[str, Any], doctree: Any) -> None:
     """Load the script on pages that have a capsule, and nowhere else."""
-    loaded = any("capsules.js" in str(getattr(file, "filename", file)) for file in context.get("script_files", ()))
-    if 'data-capsule="' in context.get("body", "") and not loaded:
-        app.add_js_file("capsules.js")
+    if 'data-capsule="' in context.get("body", ""):
+        context["body"] += f'<script src="{context["pathto"]("_static/capsules.js", resource=True)}"></script>'
 
 
 def write_files(app: Sphinx, error: Exception | None) -> None:
     """Write the interpreter beside the pages, and the badges, from the ledger that was written before."""
     if error is not None or app.builder.format != "html" or not Path(app.srcdir, "capsules").is_dir():
         return
-    Path(app.outdir, "_static", "capsule-python.js").write_text(engine(), encoding="utf-8")
+    static = Path(app.outdir, "_static")  # every page would load a script from the book's own _static
+    (static / "capsule-python.js").write_text(engine(), encoding="utf-8")
+    (static / "capsules.js").write_bytes((_LIVE / "capsules.js").read_bytes())
     ledger = Path(app.outdir, "ledger.json")
     folder = Path(app.outdir, "badges")
     folder.mkdir(exist_ok=True)
