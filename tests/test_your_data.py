@@ -1,4 +1,4 @@
-"""Chapter *Is your data symmetric? Bring it*: what its page defines, at other seeds, and the files that it reads."""
+"""Chapter *Your data*: what its page defines, at other seeds, and the files that it reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chapter *Where does your model lose its symmetry?*: what its page defines, at other seeds."""
+"""Chapter *Your model*: what its page defines, at other seeds."""
 
 from __future__ import annotations
 

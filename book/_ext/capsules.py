@@ -158,12 +158,13 @@ class AllCapsules(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Return the boxes."""
-        claims = load_claims(Path(self.env.srcdir) / "claims.yml")
-        order = list(claims)
+        order = list(load_claims(Path(self.env.srcdir) / "claims.yml"))
+        pages = {path.stem: path.read_text(encoding="utf-8") for path in Path(self.env.srcdir).glob("*.ipynb")}
         found = sorted(read_capsules(Path(self.env.srcdir)).values(), key=lambda one: order.index(one.claim))
         result: list[nodes.Node] = []
         for one in found:
-            where = f"{{claim}}`{one.claim}`, {{doc}}`{claims[one.claim].chapter}`:"
+            chapter = next(name for name, text in pages.items() if f"{{capsule}} {one.name}\\n" in text)
+            where = f"{{claim}}`{one.claim}`, {{doc}}`{chapter}`:"
             result += [*self.parse_text_to_nodes(where), *box(self, one)]
         return result
 
