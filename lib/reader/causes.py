@@ -82,7 +82,7 @@ _JOINS = (
 
 @dataclass(frozen=True)
 class Cause:
-    """Why a step loses the symmetry: a word of :data:`MENDS`, or several, and what was seen."""
+    """Why a step loses the symmetry: a word of ``MENDS``, or several, and what was seen."""
 
     word: str
     text: str
