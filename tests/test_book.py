@@ -285,8 +285,11 @@ def test_every_page_says_its_licence_and_what_it_is(pages: Path) -> None:
 def test_what_rests_on_what_is_drawn_and_said(pages: Path) -> None:
     picture, chapter = (pages / "map.html").read_text(), (pages / "haar_projections.html").read_text()
     assert picture.count("<svg") >= len({claim.chapter for claim in load_claims().values()})
-    assert re.search(r'class="used-by">Used by .*?href="#evidence-h2"', chapter)
-    assert re.search(r'class="used-by">Used by .*?href="stability_of_augmentation.html#evidence-a3"', chapter)
+    assert re.search(r'class="used-by"><summary>Used by \d+</summary>\s*<p>.*?href="#evidence-h2"', chapter)
+    assert re.search(
+        r'class="used-by"><summary>Used by \d+</summary>\s*<p>.*?href="stability_of_augmentation.html#evidence-a3"',
+        chapter,
+    )
 
 
 def test_every_module_has_its_api_section(pages: Path) -> None:

@@ -186,12 +186,16 @@ def add_links(app: Sphinx, doctree: docutils_nodes.document, docname: str) -> No
     for statement in list(doctree.findall(lambda node: getattr(node, "attributes", {}).get("label") in users)):
         if statement["label"] not in statement.get("ids", ()):
             continue
-        line = docutils_nodes.paragraph("", "Used by ", classes=["used-by"])
-        for place, user in enumerate(users[statement["label"]]):
+        found, line = users[statement["label"]], docutils_nodes.paragraph()
+        for place, user in enumerate(found):
             address = app.builder.get_relative_uri(docname, user.chapter) + f"#{user.anchor}"
             line += docutils_nodes.Text(", " if place else "")
             line += docutils_nodes.reference("", user.text, internal=True, refuri=address)
-        statement.parent.insert(statement.parent.index(statement) + 1, line)
+        opening = f'<details class="used-by"><summary>Used by {len(found)}</summary>'
+        folded = [docutils_nodes.raw("", html, format="html") for html in (opening, "</details>")]
+        folded.insert(1, line)
+        at = statement.parent.index(statement) + 1
+        statement.parent[at:at] = folded
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
