@@ -153,19 +153,25 @@ class CapsuleBox(SphinxDirective):
         return box(self, read_capsules(Path(self.env.srcdir))[self.arguments[0]])
 
 
+def chapters_of_capsules(book: Path) -> dict[str, str]:
+    """Return the chapter in which each capsule stands, under its theorem."""
+    pages = {path.stem: path.read_text(encoding="utf-8") for path in book.glob("*.ipynb")}
+    stands = {name: f"{{capsule}} {name}\\n" for name in read_capsules(book)}
+    return {name: next(page for page, text in pages.items() if mark in text) for name, mark in stands.items()}
+
+
 class AllCapsules(SphinxDirective):
     """``{capsules}``: all capsules, in the order of the register of claims."""
 
     def run(self) -> list[nodes.Node]:
         """Return the boxes."""
         order = list(load_claims(Path(self.env.srcdir) / "claims.yml"))
-        pages = {path.stem: path.read_text(encoding="utf-8") for path in Path(self.env.srcdir).glob("*.ipynb")}
+        where = chapters_of_capsules(Path(self.env.srcdir))
         found = sorted(read_capsules(Path(self.env.srcdir)).values(), key=lambda one: order.index(one.claim))
         result: list[nodes.Node] = []
         for one in found:
-            chapter = next(name for name, text in pages.items() if f"{{capsule}} {one.name}\\n" in text)
-            where = f"{{claim}}`{one.claim}`, {{doc}}`{chapter}`:"
-            result += [*self.parse_text_to_nodes(where), *box(self, one)]
+            place = f"{{claim}}`{one.claim}`, {{doc}}`{where[one.name]}`:"
+            result += [*self.parse_text_to_nodes(place), *box(self, one)]
         return result
 
 
