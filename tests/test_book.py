@@ -457,19 +457,22 @@ def said_here(source: str) -> dict:
     return vars(capsules.run(source))
 
 
-def test_every_attempt_says_in_the_page_what_it_says_here(pages: Path, browser: Browser) -> None:
-    """From a disk, without a network; and nothing is fetched before somebody opens a capsule."""
-    context = browser.new_context(offline=True)
+@pytest.mark.parametrize("served", [False, True], ids=["disk", "server"])
+def test_every_attempt_says_in_the_page_what_it_says_here(
+    site: str, pages: Path, browser: Browser, served: bool
+) -> None:
+    """From a disk, without a network, and from a server; and nothing is fetched before somebody opens a capsule."""
+    context = browser.new_context(offline=not served)
     page = context.new_page()
     fetched: list[str] = []
     page.on("request", lambda request: fetched.append(request.url))
-    page.goto((pages / "break_it.html").as_uri())
+    page.goto(f"{site}/break_it.html" if served else (pages / "break_it.html").as_uri())
     page.wait_for_load_state("load")
     assert [url for url in fetched if "capsule-python" in url] == []
     page.locator("#capsule-adjoint summary").click()
     page.wait_for_function("document.querySelector('script[src*=capsule-python]')")
     assert [page.evaluate(SAYS, code) for code in ATTEMPTS] == [said_here(code) for code in ATTEMPTS]
-    assert all(url.startswith(("file:", "data:", "blob:", "about:")) for url in fetched)
+    assert all(url.startswith((site if served else "file:", "data:", "blob:", "about:")) for url in fetched)
     context.close()
 
 
