@@ -50,5 +50,21 @@ def test_files_are_read(page: SimpleNamespace, tmp_path: Path) -> None:
         assert np.allclose(data, x[:, 0])
         assert np.array_equal(target, y)
     assert page.read(tmp_path / "folder")[0].shape == (3, 5, 5)
-    with pytest.raises(ValueError, match="data must be npy"):
-        page.read(tmp_path / "e.txt")
+    colours = rng.integers(256, size=(5, 4, 3), dtype=np.uint8)
+    for k in range(2):  # a grey one beside a colour one of the same size
+        (tmp_path / "colour").mkdir(exist_ok=True)
+        Image.fromarray(colours if k else colours[..., 0]).save(tmp_path / "colour" / f"{k}.PNG")
+    found = page.read(tmp_path / "colour")[0]
+    assert found.shape == (2, 3, 5, 4)
+    assert np.array_equal(found[1], colours.transpose(2, 0, 1))
+    Image.fromarray(colours[:3]).save(tmp_path / "colour" / "small.png")
+    (tmp_path / "e.txt").touch()
+    for name, target, message in (
+        ("colour", "", "all of one size"),
+        ("e.txt", "", "data must be npy"),
+        ("f.npy", "", "there is no file"),
+        ("b.npz", "labels", "'labels' is not in"),
+        ("c.csv", "labels", "'labels' is not in"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            page.read(tmp_path / name, target)

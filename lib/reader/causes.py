@@ -170,7 +170,7 @@ def _experiment(op: str, given: list[Settings], step: Step, tape: Tape, group: G
                         settings = change(settings)
                     with torch.no_grad():
                         outs.append(function(**settings).double())
-            except (RuntimeError, TypeError, ValueError):
+            except (RuntimeError, TypeError, ValueError):  # these settings do not fit the step: no explanation
                 continue
             if explain(group, action, outs[0], outs[1:]).error <= EXACT:
                 texts = [text for _, text, _ in some]

@@ -205,7 +205,7 @@ class Questions:
             in_training = alone()
             self.model.eval()
             depends = in_training > SINGLE > alone()
-        except (RuntimeError, ValueError, IndexError):
+        except (RuntimeError, ValueError, IndexError):  # half of the samples may be too few
             depends = False
         self.model.train()
         if not depends:
