@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import json
 import logging
@@ -152,6 +153,8 @@ def execute_point(
         return record
     # A claim that does not hold at a point is what the sweep wants to know, not a reason to stop.
     os.environ.update(KERNEL_ENVIRONMENT | {"SYMMETRY_STRICT": "0"})
+    if gpu is not None:
+        _end_quietly()
     if gpu:
         from distributed import get_worker
 
@@ -176,6 +179,12 @@ def execute_point(
         raise unwritable(folder, problem) from None
     finally:
         output.unlink(missing_ok=True)
+
+
+@cache
+def _end_quietly() -> None:
+    """Have this worker's process end without a word: Python says it when a loop that talks to a kernel still runs."""
+    atexit.register(os.dup2, os.open(os.devnull, os.O_WRONLY), 2)
 
 
 @cache
