@@ -73,6 +73,18 @@ def test_numbers_needed_look_at_the_end_of_the_curve(page: SimpleNamespace) -> N
     assert page.numbers_needed((torch.tensor([1, 2, 3, 4]), predictors), beta, z) == 3
 
 
+def test_numbers_at_the_size_of_the_source(page: SimpleNamespace) -> None:
+    """The stored run counts by inner products with the pieces what the page counts with the cut predictors."""
+    run, G = load("runs/norms_of_digits"), named("S4")
+    F, z = GroupFourier(G), page.gaussian(G.order, 5, 7)
+    beta = page.fit(group_convolution(G, 3), z[None], [7], 30.0)[0]
+    for cuts, pieces in (
+        (page.fourier_cuts(F, beta), run.pieces(F, beta, z)),
+        (page.space_cuts(beta), (beta**2, torch.ones(G.order, dtype=torch.int64), z * beta)),
+    ):
+        assert run.numbers_needed(*pieces) == page.numbers_needed(cuts, beta, z)
+
+
 def test_low_rank_saves_numbers(page: SimpleNamespace) -> None:
     """X2 at another seed and on another group: the dihedral one of order 80."""
     G = named("D40")
