@@ -110,6 +110,7 @@ def spectrum(blocks: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     return torch.cat(values, -1), torch.cat(weights)
 
 
+@torch.no_grad()
 def singular_pieces(fourier: GroupFourier, f: Tensor, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return ‖·‖² of the singular pieces of f̂, the numbers each adds, and its inner product with functions x.
 
