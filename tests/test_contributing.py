@@ -30,7 +30,7 @@ def test_the_targets_and_functions_that_the_guide_names_exist() -> None:
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
     assert set(re.findall(r"\bmake ([a-z]+)", GUIDE)) <= targets
     sources = "\n".join(path.read_text() for path in MODULES)
-    for function in ("check_parameters", "settle", "seeds_figure", "record", "stored", "show"):
+    for function in ("check_parameters", "settle", "held_elsewhere", "record", "stored", "show"):
         assert f"`{function}" in GUIDE or f".{function}" in GUIDE
         assert f"def {function}(" in sources
 

@@ -7,15 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from IPython.display import Markdown
 
 from lib.page.claims import RELATIONS, Check, Claim, load_claims
-from lib.page.figures import show, style
 from lib.page.results import FOLDER, stored
 
 if TYPE_CHECKING:
     import pandas as pd
 _PREFIX = "expect: "
-_RIM = 1e3  # of the figure: ratios beyond it, and all that has none, stand on its edge
 
 
 @dataclass(frozen=True)
@@ -67,54 +66,23 @@ def read_other_seeds(results: Path, claims: dict[str, Claim], name: str = "seeds
     return found
 
 
-def seeds_figure(chapter: str, folder: Path = FOLDER) -> None:
-    """Show every check of a chapter's claims at the seeds of its stored sweep, each value as a multiple of its bound.
+def held_elsewhere(chapter: str, folder: Path = FOLDER) -> Markdown:
+    """Return a line that says how often all that a chapter claims and expects held in its stored sweep over seeds.
 
-    A row per check, on a logarithmic axis where 1 is the bound: measured values must stand left of it, controls right,
-    whatever the relation. A check whose bound is zero has no ratio: it shows on the edge whether it held. The sweep is
-    ``CHAPTER/seeds.parquet`` in a folder of results.
+    The sweep is ``CHAPTER/seeds.parquet`` in a folder of results; the book's page *At other seeds* shows every value.
 
     Examples
     --------
-    ``seeds_figure("groups_and_haar_measure")``
+    >>> held_elsewhere("ensembles").data.split(":")[0]
+    '**At 10 other seeds**'
     """
-    import matplotlib.pyplot as plt  # here, as in figures
-
     frame = stored(f"{chapter}/seeds", folder=folder)
-    checks = {f"{c.id}.{check.name}": check for c in load_claims().values() for check in c.checks.values()}
-    rows = [name for name in checks if f"{name}.control" in frame][::-1]
-    if not rows:
+    found = [_compare(c, frame) for c in load_claims().values() if f"{c.id}.holds" in frame]
+    if not found:
         raise ValueError(f"chapter must have claims of the register in its sweep over seeds, got {chapter!r}")
-    jitter = np.linspace(-0.2, 0.2, len(frame)) if len(frame) > 1 else np.zeros(1)
-    with style():
-        fig, ax = plt.subplots(figsize=(6.4, 0.8 + 0.27 * len(rows)))
-        for column, colour, label in (("", "C0", "measured"), (".control", "C1", "broken control")):
-            ratios = [[_share(checks[row], v) for v in frame[row + column].to_numpy(float)] for row in rows]
-            x, y = np.clip(ratios, 1 / _RIM, _RIM), np.arange(len(rows))[:, None] + jitter
-            ax.plot(x.ravel(), y.ravel(), "o", color=colour, markersize=3.5, label=label, clip_on=False)
-        ax.axvline(1, color="gray", linewidth=1)
-        ax.set(xscale="log", xlim=(1 / _RIM, _RIM), yticks=range(len(rows)), yticklabels=rows)
-        ax.set_xlabel("multiple of the bound (left of 1: met)")
-        fig.legend(loc="outside upper center", ncols=2, fontsize=9)
-    held = list(held_expectations(frame).values())
-    show(
-        fig,
-        label=f"fig-seeds-{chapter.replace('_', '-')}",
-        caption=f"""The page at {len(frame)} other seeds: the worst value of every check and the control nearest to
-        passing, as multiples of the bound; what is beyond the frame, or has a bound of zero, stands on its edge. Of
-        {len(held)} further expectations {held.count(len(frame))} held at every seed. Made at
-        commit {frame.attrs["commit"][:7]} on {frame.attrs["date"]}.""",
-        alt="""One row of dots per check on a logarithmic axis. Dots of measured values stand left of a line at one,
-        dots of broken controls right of it.""",
-    )
-
-
-def _share(check: Check, value: float) -> float:
-    """Return the ratio of a value and its bound that is at most one where the check holds; 0 or inf without one."""
-    lower = check.relation in (">", ">=")
-    if check.relation == "==" or not value * check.bound > 0:
-        return 0.0 if check.holds(value) else np.inf
-    return value / check.bound if lower == (check.bound < 0) else check.bound / value
+    held, kept = sum(other.held == other.count for other in found), held_expectations(frame)
+    further = f" and {[*kept.values()].count(len(frame))} of {len(kept)} further expectations" if kept else ""
+    return Markdown(f"**At {len(frame)} other seeds**: {held} of {len(found)} claims{further} held every time.")
 
 
 def _compare(claim: Claim, table: pd.DataFrame) -> OtherSeeds:
