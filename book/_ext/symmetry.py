@@ -74,7 +74,7 @@ class Ledger(SphinxDirective):
         results = source.parent / "data" / "results"
         claims = load_claims(register)
         rows = collect(notebooks, claims, results)
-        dates = bound_dates(register)
+        dates = _dates(register)
         messages = problems(rows, load_register(register).finished_chapters)
         for message in messages + [message for path in notebooks for message in expectation_problems(path)]:
             logger.warning(message, location=(self.env.docname, self.lineno), type="symmetry", subtype="ledger")
