@@ -1,4 +1,4 @@
-"""Every signature of the mathematics is checked in tests; users do not pay for it."""
+"""Every signature of ``lib`` is checked in tests; users do not pay for it."""
 
 from __future__ import annotations
 
@@ -11,20 +11,8 @@ from beartype import BeartypeConf, beartype
 from hypothesis import settings
 from playwright.sync_api import Browser
 
-MATHEMATICS = [
-    "lib.augmentation",
-    "lib.checks",
-    "lib.ensembles",
-    "lib.gans",
-    "lib.images",
-    "lib.implicit_bias",
-    "lib.mean_field",
-    "lib.symmetry",
-    "lib.transport",
-]
-
 checked = beartype(conf=BeartypeConf(is_pep484_tower=True))  # an integer is a number
-jaxtyping.install_import_hook(MATHEMATICS, f"{__name__}.checked")
+jaxtyping.install_import_hook("lib", f"{__name__}.checked")
 settings.register_profile("book", deadline=None, derandomize=True, max_examples=40)
 settings.load_profile("book")
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}

@@ -40,6 +40,7 @@ def test_unknown_devices(monkeypatch: pytest.MonkeyPatch, wanted: str) -> None:
         default_device()
 
 
+@pytest.mark.usefixtures("as_user")
 def test_description() -> None:
     assert describe_device("cpu").startswith("cpu (")
     for device in ("abacus", "cuda:99", None, [1]):

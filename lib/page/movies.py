@@ -46,14 +46,14 @@ class Movie:
 
 def point_movie(
     panels: Sequence[Panel],
-    times: Sequence[float],
+    times: Sequence[float] | np.ndarray,
     *,
     limits: tuple[float, float],
     label: str,
     caption: str,
     alt: str,
     axes: tuple[str, str],
-    legend: Sequence[tuple[str, str]] = (("point", "moving points"), ("mark", "fixed points"), ("line", "line")),
+    legend: Sequence[Sequence[str]] = (("point", "moving points"), ("mark", "fixed points"), ("line", "line")),
     symbol: str = "t",
 ) -> Movie:
     """Return an animation of point clouds side by side, with a button to play and a slider for the time.
@@ -125,7 +125,7 @@ def _picture(panel: Mapping[str, Any], first: list[int], limits: Sequence[float]
 
 
 def assembled(
-    label: str, caption: str, alt: str, pictures: list[str], legend: Sequence[tuple[str, str]], data: dict[str, Any]
+    label: str, caption: str, alt: str, pictures: list[str], legend: Sequence[Sequence[str]], data: dict[str, Any]
 ) -> Movie:
     """Return pictures with button, slider, legend and caption; ``data`` holds times, symbol, pause and frames."""
     last = len(data["times"]) - 1

@@ -90,8 +90,8 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     return f"there is no {kind} {name[:80]!r}; " + (f"did you mean {near[0]!r}?" if near else f"there are {known}")
 
 
-def check_value(name: str, value: Any, limit: Limit, kind: type | str | None = None) -> None:
-    """Raise ``ValueError`` unless a parameter's value has its type and lies within its limits."""
+def check_value(name: str, value: Any, limit: Limit, kind: Any = None) -> None:
+    """Raise ``ValueError`` unless a parameter's value has its type, or the name of one, and lies within its limits."""
     kind = _KINDS.get(kind.partition("[")[0]) if isinstance(kind, str) else get_origin(kind) or kind
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     fits = not isinstance(kind, type) or kind is UnionType or (number if kind is float else type(value) is kind)

@@ -124,7 +124,7 @@ class Questions:
     def _closed(self, verdict: str, word: str, text: str, place: str = "", op: str = "", **rest: Any) -> Audit:
         return Audit(verdict, place=place, op=op, word=word, text=text, mend=Cause(word, "").mend, **rest)
 
-    def _call(self, *xs: Tensor | None) -> Tensor:
+    def _call(self, *xs: Tensor | None) -> Any:
         with torch.no_grad():
             return self.model(*xs)
 
