@@ -121,7 +121,7 @@ class Panel(_FromNotebooks):
 
 
 class Cards(_FromNotebooks):
-    """``{cards}``: a card per chapter, by parts, in the order of the contents.
+    """``{cards}``: a card per chapter, by parts, in the order of the contents; from the third part on they are folded.
 
     The content is YAML: for every chapter its ``question``, the label of the ``figure`` that the thumbnail shows, and
     possibly the ``part`` of it, as left, top, right and bottom in per cent.
@@ -137,18 +137,22 @@ class Cards(_FromNotebooks):
             names = [name for item in tree.items if (name := str(item).removesuffix(".ipynb")) in cards]
             seen |= set(names)
             if names:
-                result.append(self._part(tree.caption, {name: cards[name] for name in names}))
+                result.append(self._part(tree.caption, {name: cards[name] for name in names}, fold=len(result) > 1))
         for name in sorted(cards.keys() - seen):
             logger.warning(f"a card for {name!r}, which is not in the contents", location=self.get_location())
         return result
 
-    def _part(self, caption: str, cards: Mapping[str, Mapping[str, Any]]) -> nodes.section:
+    def _part(self, caption: str, cards: Mapping[str, Mapping[str, Any]], fold: bool) -> nodes.section:
         name = nodes.make_id(f"part-{caption}")
         section = nodes.section(ids=[name], names=[name])
         section += nodes.title("", caption)
         self.state.document.note_explicit_target(section, section)
         grid = "\n".join(self._card(name, card) for name, card in cards.items())
-        section += self.parse_text_to_nodes(f"::::{{grid}} 1 2 3 3\n:gutter: 3\n\n{grid}\n::::")
+        grid = f"::::{{grid}} 1 2 3 3\n:gutter: 3\n\n{grid}\n::::"
+        if fold:  # under the titles of its chapters
+            titles = " · ".join(title_of(self.notebook(name)) for name in cards)
+            grid = f":::::{{dropdown}} {titles}\n{grid}\n:::::"
+        section += self.parse_text_to_nodes(grid)
         for image in section.findall(nodes.image):
             image["loading"] = "lazy"
         return section
