@@ -12,7 +12,7 @@ from scipy.sparse.csgraph import connected_components
 from scipy.spatial import cKDTree
 from torch import Tensor
 
-from lib.checks import generator_of
+from lib.checks import generator_of, unit_of
 from lib.reader.moves import Action, Group, group_of, move, words
 from lib.symmetry.lie import Orthogonal, SpecialOrthogonal
 
@@ -55,9 +55,11 @@ def samples(
     fewest: int = FEWEST,
 ) -> Samples:
     """Return what is used of a reader's data; a ``ValueError`` says in one line what to do."""
-    x = array("data", data)
+    x = check_array("data", data)
     given = len(x)
     y, classes = targets(target, x, action_target)
+    if not callable(action):  # the others are linear
+        x, y = x / unit_of(x), None if y is None else y / unit_of(y)
     kept = torch.randperm(given, generator=rng)[:LARGEST].sort().values
     first = _first_of_copies(torch.cat([t.flatten(1) for t in (x, y, classes) if t is not None], 1)[kept])
     kept, copies = kept[first], int((~first).sum())
@@ -72,7 +74,7 @@ def samples(
     return Samples(x, y, classes, found, images, moved, given, copies, drawn)
 
 
-def array(name: str, data: Any) -> Tensor:
+def check_array(name: str, data: Any) -> Tensor:
     """Refuse what is no array of samples."""
     array = data.detach().cpu().numpy() if isinstance(data, Tensor) else np.asarray(data)
     if array.dtype.kind not in "biuf":
@@ -83,7 +85,7 @@ def array(name: str, data: Any) -> Tensor:
     bad = ~x.flatten(1).isfinite().all(1)
     if bool(bad.any()):
         raise ValueError(f"{name} must be finite, but {int(bad.sum())} samples are not, first {int(bad.nonzero()[0])}")
-    if len(x) and float(x.flatten(1).std(0).max()) == 0:
+    if len(x) and bool((x == x[:1]).all()):
         raise ValueError(f"{name} must vary: all samples are the same")
     return x
 
@@ -96,7 +98,7 @@ def targets(target: Any, x: Tensor, action: Action) -> tuple[Tensor | None, Tens
     if len(array) != len(x):
         raise ValueError(f"target must have one entry for each of {len(x)} samples, got {len(array)}")
     if array.dtype.kind == "f" or action != "still":
-        return array("target", array.reshape(len(array), -1) if array.ndim < 2 else array), None
+        return check_array("target", array.reshape(len(array), -1) if array.ndim < 2 else array), None
     names, number = np.unique(array.reshape(len(array), -1)[:, 0].astype(str), return_inverse=True)
     if not 2 <= len(names) <= max(2, len(x) // 5):
         raise ValueError(
@@ -170,7 +172,8 @@ def product_table(group: Group, action: Action, some: Tensor) -> list[list[int]]
         return t if k == 0 else move(action, elements[k - 1], t)  # type: ignore[return-value]
 
     images = torch.stack([act(k, some) for k in range(1 + len(elements))])  # (K, n, …)
-    allowed, table = 1e-6 * float(images.amax(1).sub(images.amin(1)).max() + 1e-9 * images.abs().max()), []
+    size, table = images.abs().max(), []
+    allowed = float(1e-6 * (images.amax(1) - images.amin(1)).max() + 1e-14 * size)
     for a in range(len(images)):
         gaps = [(images - act(a, image)).abs().flatten(1).amax(1) for image in images]
         table.append([int(gap.argmin()) for gap in gaps])
