@@ -42,4 +42,20 @@ MUTANTS: list[Mutant] = [
         ("seen",),
         lib={"lib.reader.report.families_of": lambda right: lambda *a: list(right(*a))[:1]},
     ),
+    Mutant(
+        "U5",
+        "the curves change places",
+        ("factor",),
+        lib={"lib.reader.price.equivalent_factor": lambda right: lambda plain, smart: right(smart, plain)},
+        parameters={"seeds": 1},
+        slow=True,
+    ),
+    Mutant(
+        "U5",
+        "features are not averaged over the group",
+        ("loss",),
+        lib={"lib.reader.price._bill": lambda right: lambda known, new, _: right(known, new, lambda x: x[:, None])},
+        parameters={"seeds": 1},
+        slow=True,
+    ),
 ]
