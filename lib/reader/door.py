@@ -60,7 +60,7 @@ def samples(
     y, classes = targets(target, x, action_target)
     if not callable(action):  # the others are linear
         x, y = x / unit_of(x), None if y is None else y / unit_of(y)
-    kept = torch.randperm(given, generator=rng)[:LARGEST].sort().values
+    kept = torch.randperm(given, generator=rng, device="cpu")[:LARGEST].sort().values
     first = _first_of_copies(torch.cat([t.flatten(1) for t in (x, y, classes) if t is not None], 1)[kept])
     kept, copies = kept[first], int((~first).sum())
     if len(kept) < fewest:
@@ -79,13 +79,13 @@ def check_array(name: str, data: Any) -> Tensor:
     array = data.detach().cpu().numpy() if isinstance(data, Tensor) else np.asarray(data)
     if array.dtype.kind not in "biuf":
         raise ValueError(f"{name} must hold real numbers, got {array.dtype}: turn words into numbers, drop ragged rows")
-    if array.ndim < 2:
+    if array.ndim < 2 or not array.size:
         raise ValueError(f"{name} must be samples, each of them an array, got the shape {array.shape}")
-    x = torch.as_tensor(array.astype(np.float64))
+    x = torch.from_numpy(array.astype(np.float64, order="C"))
     bad = ~x.flatten(1).isfinite().all(1)
     if bool(bad.any()):
         raise ValueError(f"{name} must be finite, but {int(bad.sum())} samples are not, first {int(bad.nonzero()[0])}")
-    if len(x) and bool((x == x[:1]).all()):
+    if bool((x == x[:1]).all()):
         raise ValueError(f"{name} must vary: all samples are the same")
     return x
 
@@ -104,13 +104,17 @@ def targets(target: Any, x: Tensor, action: Action) -> tuple[Tensor | None, Tens
         raise ValueError(
             f"target must be two classes or more, at most one in five samples, got {len(names)}; or floats"
         )
-    return None, torch.nn.functional.one_hot(torch.as_tensor(number)).double()
+    return None, torch.nn.functional.one_hot(torch.from_numpy(number)).double()
 
 
 def _first_of_copies(rows: Tensor) -> Tensor:
     """Return which rows are the first of their cluster of exact or near copies, (n,)."""
     rows = (rows - rows.mean(0)) / rows.std(0).clamp(min=1e-300)
-    sketch = rows @ torch.randn(rows.shape[1], 6, generator=generator_of(3), dtype=rows.dtype) / rows.shape[1] ** 0.5
+    sketch = (
+        rows
+        @ torch.randn(rows.shape[1], 6, generator=generator_of(3), dtype=rows.dtype, device="cpu")
+        / rows.shape[1] ** 0.5
+    )
     pairs = cKDTree(sketch.numpy()).query_pairs(2.5 * _NEAR, output_type="ndarray")
     near = (rows[pairs[:, 0]] - rows[pairs[:, 1]]).square().mean(1).sqrt().numpy() < _NEAR if len(pairs) else []
     pairs = pairs[near] if len(pairs) else pairs
@@ -118,7 +122,7 @@ def _first_of_copies(rows: Tensor) -> Tensor:
     _, cluster = connected_components(links, directed=False)
     first = np.zeros(len(rows), dtype=bool)
     first[np.unique(cluster, return_index=True)[1]] = True
-    return torch.as_tensor(first)
+    return torch.from_numpy(first)
 
 
 def pools(group: Group, parts: list[tuple[Tensor | None, Action]], rng: torch.Generator) -> list[Tensor | None]:
@@ -139,9 +143,9 @@ def pools(group: Group, parts: list[tuple[Tensor | None, Action]], rng: torch.Ge
 def _draw(group: Group, n: int, rng: torch.Generator) -> Tensor:
     """Return a random element for every sample."""
     if group.kind == "permute":
-        return torch.rand(n, group.size, generator=rng).argsort(1)
+        return torch.rand(n, group.size, generator=rng, dtype=torch.float32, device="cpu").argsort(1)
     if group.kind == "shift":
-        return torch.rand(n, 2, generator=rng)
+        return torch.rand(n, 2, generator=rng, device="cpu", dtype=torch.float32)
     return (SpecialOrthogonal if group.name.startswith("SO") else Orthogonal)(group.size).sample(n, rng)
 
 
@@ -149,9 +153,11 @@ def _each(group: Group, action: Action, g: Tensor, x: Tensor) -> Tensor:
     """Return every sample moved by an element of its own."""
     if group.kind == "shift":
         h, w = x.shape[-2:]
-        down, right = ((torch.arange(s) - (g[:, [k]] * s).long()) % s for k, s in enumerate((h, w)))  # (n, s)
+        down, right = (
+            (torch.arange(s, device="cpu") - (g[:, [k]] * s).long()) % s for k, s in enumerate((h, w))
+        )  # (n, s)
         flat = x.reshape(len(x), -1, h, w)
-        at = torch.arange(len(x))[:, None, None]
+        at = torch.arange(len(x), device="cpu")[:, None, None]
         return flat.movedim(1, -1)[at, down[:, :, None], right[:, None, :]].movedim(-1, 1).reshape(x.shape)
     for axis in words(action)[1]:
         y = x.movedim(axis, -1)

@@ -45,7 +45,7 @@ def kinds(s: Samples, action: Action) -> Iterator[Kind]:
 
 def _of_pictures(s: Samples, size: float) -> Iterator[Kind]:
     h, w = s.x.shape[-2:]
-    down, right = (torch.linspace(-1, 1, side, dtype=torch.float64) for side in (h, w))
+    down, right = (torch.linspace(-1, 1, side, dtype=torch.float64, device="cpu") for side in (h, w))
     ramp = (2 * right + down[:, None]) / 3  # along no mirror
 
     def smeared(x: Tensor, share: float) -> Tensor:
@@ -64,10 +64,10 @@ def _of_pictures(s: Samples, size: float) -> Iterator[Kind]:
 def _of_entries(s: Samples, kind: str, axis: int, size: float) -> Iterator[Kind]:
     """Yield shifts, trends and stretches along one axis, of entries that are permuted or of coordinates."""
     count = s.x.shape[axis]
-    first = torch.zeros(count, dtype=torch.float64)
+    first = torch.zeros(count, dtype=torch.float64, device="cpu")
     first[0] = 1
     if kind == "rotate" and count > 1:  # a direction that lies on no mirror
-        first[:2] = torch.tensor([math.cos(0.4), math.sin(0.4)])
+        first[:2] = torch.tensor([math.cos(0.4), math.sin(0.4)], device="cpu", dtype=first.dtype)
 
     def along(x: Tensor, vector: Tensor) -> Tensor:
         return x + (vector if axis == -1 else vector.view(-1, *[1] * (x.ndim - 1 - axis % x.ndim)))
@@ -79,7 +79,7 @@ def _of_entries(s: Samples, kind: str, axis: int, size: float) -> Iterator[Kind]
     what = "one entry" if kind == "permute" else "one direction"
     yield Kind("shift", f"of the spread, {what}", _STEPS, lambda x, t: along(x, t * size * first))
     if kind == "permute":
-        trend = torch.linspace(-1, 1, count, dtype=torch.float64)
+        trend = torch.linspace(-1, 1, count, dtype=torch.float64, device="cpu")
         yield Kind("tilt", "of the spread, a trend over the entries", _STEPS, lambda x, t: along(x, t * size * trend))
     if not (kind == "rotate" and s.group.name == "C2"):  # which keeps every ellipse
         yield Kind("stretch", f"more spread of {what}", _STEPS, stretched)
@@ -100,8 +100,8 @@ def smallest(sizes: tuple[float, ...], seen: Callable[[float], bool], trials: in
 def in_random_poses(s: Samples, rng: torch.Generator) -> Samples:
     """Return samples with a symmetric law: each moved by an element of its own, no more than the work allows."""
     most = max(200, _ENTRIES // s.images[:, 0].numel())
-    some = torch.randperm(s.n, generator=rng)[:most]
-    pose = torch.randint(int(s.drawn), len(s.images), (len(some),), generator=rng)
+    some = torch.randperm(s.n, generator=rng, device="cpu")[:most]
+    pose = torch.randint(int(s.drawn), len(s.images), (len(some),), generator=rng, device="cpu")
     return replace(
         s,
         x=s.images[pose, some],

@@ -132,10 +132,14 @@ def price_of_symmetry(
     sizes = [n for n in (top // 8, top // 4, top // 2, top) if n >= 8]
     rows, bills = {}, []
     for k in range(splits):
-        order = torch.randperm(s.n, generator=rng)
+        order = torch.randperm(s.n, generator=rng, device="cpu")
         at = order.split([top, top // 2, s.n - top - top // 2])
-        pose = torch.randint(len(images), (s.n,), generator=rng) if moved_later else torch.zeros(s.n, dtype=torch.long)
-        known_x, later = images[0], images[pose, torch.arange(s.n)]
+        pose = (
+            torch.randint(len(images), (s.n,), generator=rng, device="cpu")
+            if moved_later
+            else torch.zeros(s.n, dtype=torch.long, device="cpu")
+        )
+        known_x, later = images[0], images[pose, torch.arange(s.n, device="cpu")]
         new = later[at[2][:_NEW]], y[at[2][:_NEW]]
         for n in sizes:
             some, check = at[0][:n], at[1][: n // 2]
@@ -145,13 +149,19 @@ def price_of_symmetry(
     runs = pd.DataFrame(rows).T.rename_axis(["samples", "split"])
     told, against = _advised(s, runs, known | {"moved_later": moved_later}, (data, group, action, target), seed)
     plain, smart = (
-        Curve(torch.tensor([float(n) for n in sizes]), torch.tensor(runs[way].unstack().to_numpy()).clamp(min=1e-6))
+        Curve(
+            torch.tensor(sizes, dtype=torch.float64, device="cpu"),
+            torch.tensor(runs[way].unstack().to_numpy(), device="cpu").clamp(min=1e-6),
+        )
         for way in ("nothing", "architecture")
     )
     loss, variance, until = zip(*bills, strict=True)
     return Price(
         factor=equivalent_factor(plain, smart),
-        delta2=paired_interval(torch.tensor(loss), torch.zeros(splits)),
+        delta2=paired_interval(
+            torch.tensor(loss, dtype=torch.float64, device="cpu"),
+            torch.zeros(splits, dtype=torch.float64, device="cpu"),
+        ),
         sigma2=sum(variance) / splits,
         pays_until=sorted(until)[splits // 2],
         advice=told,
@@ -202,7 +212,7 @@ def _advised(
     data, group, action, target = given
     inputs, pairs = (symmetry_report(data, group, action, t, trials=0, seed=seed) for t in (None, target))
     sizes = sorted({n for n, _ in runs.index})
-    plain = [torch.tensor(runs["nothing"].xs(n).to_numpy()) for n in sizes[-2:]]
+    plain = [torch.tensor(runs["nothing"].xs(n).to_numpy(), device="cpu") for n in sizes[-2:]]
     measured = {
         "not_rejected": inputs.verdict != "asymmetric",
         "labels_keep": not (inputs.verdict != "asymmetric" and pairs.verdict == "asymmetric"),
@@ -214,7 +224,7 @@ def _advised(
     way, last = _WAY.get(told, told), runs.xs(sizes[-1])
     best = last.mean().idxmin()
     if way in last and best != way:
-        gap = paired_interval(*(torch.tensor(last[w].to_numpy()) for w in (way, best)))
+        gap = paired_interval(*(torch.tensor(last[w].to_numpy(), device="cpu") for w in (way, best)))
         if gap.low > 0:
             return told, f"{best} has a smaller risk, by {gap.value:.3g} ({gap.low:.3g} to {gap.high:.3g})"
     return told, ""

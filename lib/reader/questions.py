@@ -250,7 +250,7 @@ class Questions:
         with torch.no_grad():
             for name, p in [*self.model.named_parameters(), *self.model.named_buffers()]:
                 if p.is_floating_point() and (p.requires_grad or "running" in name):
-                    noise = size * torch.randn(p.shape, generator=rng, dtype=p.dtype)
+                    noise = size * torch.randn(p.shape, generator=rng, dtype=p.dtype, device="cpu")
                     p += noise.abs() if "var" in name else noise
         self.model.eval()
         for m, training in modes:

@@ -183,16 +183,16 @@ def _statistics(features: Tensor, chosen: Tensor) -> Tensor:
     K = len(features)
     centred = features - features.mean(0)  # what every orbit adds on its own
     spread = centred.square().mean(0).sum(0).sqrt().clamp(min=1e-6)  # (p,): of the sum over samples
-    total = torch.zeros(len(chosen), features.shape[2])
+    total = features.new_zeros(len(chosen), features.shape[2])
     for k in range(K):
-        total += (chosen == k).float() @ centred[k]
+        total += (chosen == k).to(features) @ centred[k]
     z = (total / spread).square()
     return torch.stack([z.sum(1), z.amax(1)], 1)
 
 
 def _poses(K: int, shape: tuple[int, ...], rng: torch.Generator) -> Tensor:
     """Return random numbers of images, the sample itself among them."""
-    return torch.randint(K, shape, generator=rng)
+    return torch.randint(K, shape, generator=rng, device="cpu")
 
 
 def _ranked(
@@ -218,8 +218,8 @@ def _in_one_pose(families: dict[str, Tensor], share: float, rng: torch.Generator
     """
     f = next(iter(families.values()))
     K, n, p = f.shape
-    pose = (f @ torch.randn(p, generator=rng)).argmax(0)
-    return torch.where(torch.rand(n, generator=rng) < share, pose, _poses(K, (n,), rng))
+    pose = (f @ torch.randn(p, generator=rng, dtype=f.dtype, device="cpu")).argmax(0)
+    return torch.where(torch.rand(n, generator=rng, device="cpu") < share, pose, _poses(K, (n,), rng))
 
 
 def _subgroups(
@@ -240,7 +240,9 @@ def _subgroups(
     if len(s.group.elements) > 23:
         return pd.DataFrame()
     whole = frozenset(range(1 + len(s.group.elements)))
-    table = product_table(s.group, action, torch.rand(2, *s.x.shape[1:], generator=generator_of(5), dtype=s.x.dtype))
+    table = product_table(
+        s.group, action, torch.rand(2, *s.x.shape[1:], generator=generator_of(5), dtype=s.x.dtype, device="cpu")
+    )
 
     def generated(members: set[int]) -> frozenset[int]:
         closed: set[int] = set()

@@ -78,15 +78,15 @@ def told_apart(
 def classified(s: Samples, seed: int) -> Score:
     """Return the score of samples that have come in."""
     rng, K = np.random.default_rng(seed), len(s.images) - s.drawn
-    order = torch.as_tensor(rng.permutation(s.n))
-    coin, which = torch.as_tensor(rng.integers([[2], [K]], size=(2, s.n)))
+    order = torch.from_numpy(rng.permutation(s.n))
+    coin, which = torch.from_numpy(rng.integers([[2], [K]], size=(2, s.n)))
     chosen = torch.where(coin == 1, which + s.drawn, 0)
     shown = [_scaled(s.images[:, order], s.x.ndim == 2 and s.group.kind != "rotate")]
     if s.classes is not None:
         shown.append(s.classes[order].expand(len(s.images), -1, -1))
     if s.moved is not None:
         shown.append(_scaled(s.moved[:, order].flatten(2), True))
-    piles = torch.cat([part[chosen, torch.arange(s.n)] for part in shown], 1)
+    piles = torch.cat([part[chosen, torch.arange(s.n, device="cpu")] for part in shown], 1)
     part = s.n // 3
     guess = _guess(piles[:part], coin[:part], piles[part:])
     return Score(int((guess == coin[part:]).sum()), s.n - part, 1 - (0 if s.drawn else 0.5 / K))
@@ -105,6 +105,6 @@ def _guess(x: Tensor, coin: Tensor, z: Tensor) -> Tensor:
     """Guess the coins of z, (m, p), from those of x by ridge regression with a Gaussian kernel."""
     square = torch.cdist(x, x).square()  # (n, n)
     width = square.mean().clamp(min=1e-300) / 2
-    K = (-square / width).exp() + 1e-3 * len(x) * torch.eye(len(x), dtype=x.dtype)
+    K = (-square / width).exp() + 1e-3 * len(x) * torch.eye(len(x), dtype=x.dtype, device="cpu")
     weights = torch.linalg.solve(K, 2.0 * coin.to(x) - 1)
     return ((-torch.cdist(z, x).square() / width).exp() @ weights > 0).long()

@@ -36,7 +36,7 @@ def kernels(x: Tensor, orbit: Orbit) -> tuple[Kernel, Kernel, Kernel]:
 def ridge_fit(kernel: Kernel, x: Tensor, y: Tensor, ridge: float) -> Fit:
     """Return kernel ridge regression, as a function of new samples."""
     K = kernel(x, x)
-    c = torch.linalg.solve(K + ridge * len(x) * torch.eye(len(x)).to(K), y)
+    c = torch.linalg.solve(K + ridge * len(x) * torch.eye(len(x), dtype=K.dtype, device=K.device), y)
     return lambda new: kernel(new, x) @ c
 
 
@@ -46,17 +46,17 @@ def upright(x: Tensor, orbit: Orbit) -> Tensor:
     Rows count seven times as much as columns: a picture's mass lies high, then to the left; numbers are sorted.
     """
     every = orbit(x)
-    ramps = [torch.linspace(1, 0, side).to(x) for side in x.shape[-2:]] if x.ndim > 2 else []
-    ramp = 7 * ramps[0][:, None] + ramps[1] if ramps else torch.linspace(1, 0, x.shape[-1]).to(x)
-    score = (every * ramp).flatten(2).sum(-1)
-    return every[torch.arange(len(x)), score.argmax(1)]
+    down, right = (torch.linspace(1, 0, side, dtype=x.dtype, device=x.device) for side in x.shape[-2:])
+    ramp = 7 * down[:, None] + right if x.ndim > 2 else right
+    place = (every * ramp).flatten(2).sum(-1).argmax(1)  # (n,)
+    return every[torch.arange(len(x), device=x.device), place]
 
 
 def members(x: Tensor, orbit: Orbit, seed: int, count: int = 4) -> list[Tensor]:
     """Return for each member of an ensemble the samples and one random image of each, (2n, …)."""
     rng, every = seeded(seed), orbit(x)
-    pick = torch.randint(every.shape[1], (count, len(x)), generator=rng)
-    return [torch.cat([x, every[torch.arange(len(x)), p]]) for p in pick]
+    pick = torch.randint(every.shape[1], (count, len(x)), generator=rng, device=rng.device).to(x.device)
+    return [torch.cat([x, every[torch.arange(len(x), device=x.device), p]]) for p in pick]
 
 
 def ways(x: Tensor, y: Tensor, orbit: Orbit, seed: int) -> dict[str, Callable[[float], Fit]]:
