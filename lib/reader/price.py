@@ -21,6 +21,7 @@ from lib.transport.learning_curves import Curve, Interval, Saving, equivalent_fa
 FEWEST = 100  # samples
 _TOP, _NEW = 256, 500  # most samples that are learnt from, and that are predicted
 _LARGEST = 64  # elements
+_FLAT = 0.1  # share of the risk: samples are enough where doubling them is shown to save less
 _WAY = {"full augmentation": "architecture", "ensemble": "ensemble of four"}
 OVERTURNS = {
     "both players": "a law that is not symmetric",
@@ -217,7 +218,7 @@ def _advised(
         "not_rejected": inputs.verdict != "asymmetric",
         "labels_keep": not (inputs.verdict != "asymmetric" and pairs.verdict == "asymmetric"),
         "smaller_group": bool(len(pairs.subgroups) and (pairs.subgroups["verdict"] != "asymmetric").any()),
-        "few_samples": paired_interval(plain[0], plain[1]).low > 0,
+        "few_samples": paired_interval(plain[0], plain[1]).high > _FLAT * float(plain[0].mean()),
         "small_group": len(s.images) <= 24,
     }
     told = advice(**(measured | known))
