@@ -44,9 +44,13 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "U5",
-        "the curves change places",
+        "the architecture and nothing change places",
         ("factor",),
-        lib={"lib.reader.price.equivalent_factor": lambda right: lambda plain, smart: right(smart, plain)},
+        lib={
+            "lib.reader.price.risks": lambda right: (
+                lambda *a: (f := right(*a)) | {"nothing": f["architecture"], "architecture": f["nothing"]}
+            )
+        },
         parameters={"seeds": 1},
         slow=True,
     ),
