@@ -20,7 +20,17 @@ from torch import Tensor
 from tests.calls import CALLS, Call, leaves
 from tests.standin import PLACE, away, elsewhere, home
 
-ROOMS = ("symmetry", "transport", "images", "augmentation", "ensembles", "implicit_bias", "gans", "mean_field")
+ROOMS = (
+    "symmetry",
+    "transport",
+    "reader",
+    "images",
+    "augmentation",
+    "ensembles",
+    "implicit_bias",
+    "gans",
+    "mean_field",
+)
 SHARE = 0.1  # of the functions or calls that may be excepted
 # Names of functions that are not called, with the reason.
 EXCEPTIONS = dict.fromkeys(

@@ -46,19 +46,19 @@ def test_right_guesses_are_binomial_and_below_the_ceiling() -> None:
     counts = []
     for s in range(300):
         x = np.random.default_rng(s).standard_normal((60, 2))
-        score = page.symmetry_test(x, flip, seed=s)
+        score = page.score_of(x, flip, s)
         assert score.of == 40
         counts.append(score.right)
     tail = binom.cdf(np.arange(41), 40, 0.5)
     found = np.searchsorted(np.sort(counts), np.arange(41), side="right") / len(counts)
     assert np.abs(found - tail).max() < 1.95 / math.sqrt(300)  # Kolmogorov and Smirnov at 0.001
     sided = np.abs(np.random.default_rng(1).standard_normal((2000, 2))) + 1
-    score = page.symmetry_test(sided, flip)
+    score = page.score_of(sided, flip, 0)
     assert score.ceiling == 0.75
     assert abs(score.accuracy - 0.75) < 0.06
     assert score.p_value(score.ceiling, "greater") > 1e-3
     turns = [lambda v, k=k: v @ np.linalg.matrix_power([[0, -1], [1, 0]], k) for k in range(4)]
-    score = page.symmetry_test(sided, turns)
+    score = page.score_of(sided, turns, 0)
     assert abs(score.accuracy - 0.875) < 0.05
 
 
@@ -80,7 +80,7 @@ def test_a_library_classifier_says_the_same() -> None:
     coin, which = rng.integers([[2], [4]], size=(2, len(x)))
     piles = np.stack([m(x) for m in moves])[which * coin, np.arange(len(x))].reshape(len(x), 64)
     theirs = np.mean(SVC(C=5).fit(piles[:898], coin[:898]).predict(piles[898:]) == coin[898:])
-    assert page.symmetry_test(x, moves, seed=21).accuracy == pytest.approx(theirs, abs=0.05)
+    assert page.score_of(x, moves, 21).accuracy == pytest.approx(theirs, abs=0.05)
 
 
 @pytest.mark.parametrize("delta", [Fraction(0), Fraction(1, 3), Fraction(9, 10), Fraction(1)])
@@ -238,7 +238,7 @@ def test_copies_before_the_split_are_below_a_half() -> None:
     moves = page.moves_of("mirror")
     x = page.moved(page.pictures(6)[0], moves, 7)
     assert page.copied_first(x, moves, 6) < 0.48
-    assert page.symmetry_test(x, moves, seed=6).p_value() > 1e-3
+    assert page.score_of(x, moves, 6).p_value() > 1e-3
 
 
 def test_bad_parameters_stop_at_the_door() -> None:

@@ -61,7 +61,7 @@ def copies(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("the {doc}`ledger`", "the The ledger of claims"),
         ("a {term}`group`", "a [group](glossary.md)"),
         ("it {term}`acts <group action>`", "it [acts](glossary.md)"),
-        ("by {py:func}`~lib.transport.symmetry_test.symmetry_test`", "by `symmetry_test`"),
+        ("by {py:func}`~lib.reader.scale.told_apart`", "by `told_apart`"),
         ("{prf:ref}`lem-layers`", "[Lemma “Turning the input is turning the weights”](haar_projections.ipynb)"),
         ("{prf:ref}`thm-three-faces`", "Theorem “Three faces of symmetric transport”"),
         (

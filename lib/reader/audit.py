@@ -106,8 +106,7 @@ def _check_inputs(xs: tuple[Tensor, ...], acts: list[Action]) -> None:
 def _kept(model: Any) -> Iterator[None]:
     """Put a module back into its state: parameters, buffers, precision, modes; without a copy of the module."""
     if not isinstance(model, nn.Module):
-        yield
-        return
+        model = nn.Module()  # nothing to keep but the default precision
     named = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     kept = {name: (t, t.data, t.data.clone()) for name, t in named.items()}
     modes = [(m, m.training) for m in model.modules()]

@@ -107,16 +107,10 @@ def cause(step: Step, tape: Tape, group: Group, action: Any) -> Cause:
     word = next((w for w, ops in _TABLE.items() if op in ops.split()), "unknown")
     if word == "weights" and not step.loose:
         return Cause("layout", f"{op} multiplies along an axis that moves")
-    if word == "nonlinearity":
-        return Cause(
-            word, f"{op} acts on single coordinates, which the group mixes ({tape.steps[step.parents[-1]].fit.name})"
-        )
-    if word == "layout" and op in ("reshape", "view", "flatten", "unflatten"):
-        return Cause(
-            word,
-            f"{op} makes {tuple(step.out.shape)} of {tuple(tape.steps[step.parents[0]].out.shape)}, joins what moves",
-        )
+    before = tape.steps[step.parents[-1]] if step.parents else step
+    shapes = f"{tuple(step.out.shape)} of {tuple(tape.steps[step.parents[0]].out.shape)}" if step.parents else ""
     texts = {
+        "nonlinearity": f"{op} acts on single coordinates, which the group mixes ({before.fit.name})",
         "order": f"{op} depends on the order in which things stand",
         "position": f"{op} picks entries by their position",
         "mask": f"{op} with a mask that does not move along",
@@ -124,6 +118,8 @@ def cause(step: Step, tape: Tape, group: Group, action: Any) -> Cause:
         "padding": f"pad adds {[*step.args, step.kwargs.get('pad', '')][1]}: not alike on all sides",
         "weights": f"{op} with a matrix of shape {[(), *step.loose][-1]} that does not commute with the group",
     }
+    if op in ("reshape", "view", "flatten", "unflatten"):
+        texts["layout"] = f"{op} makes {shapes}, joins what moves"
     return Cause(word, texts.get(word, f"{op} does not commute with the group"))
 
 
@@ -139,10 +135,8 @@ def _joined(step: Step, tape: Tape, group: Group) -> Cause:
     moving = {p.fit.name for p in parents if _moves(p, tape)}
     if step.loose or (made and moving):
         shape = step.loose[0] if step.loose else tuple(made[0].out.shape)
-        return Cause(
-            "constant",
-            f"{step.op} joins something of shape {shape} that stays where it is: positions, coordinates, a token?",
-        )
+        text = f"{step.op} joins something of shape {shape} that stays where it is: positions, coordinates, a token?"
+        return Cause("constant", text)
     if len(moving) == 1 and group.kind == "rotate" and "mul" in step.op:
         return Cause("nonlinearity", "coordinates are multiplied with each other")
     return Cause("mixes", f"{step.op} combines tensors that move in different ways: {', '.join(sorted(moving))}")
@@ -182,43 +176,32 @@ def _experiment(op: str, given: list[Settings], step: Step, tape: Tape, group: G
 
 def _changes(op: str, s: Settings, parent: Step, group: Group) -> Iterator[tuple[str, str, Change]]:
     """Yield changes of a step's settings: a word, what is wrong if the change helps, and the change."""
+
+    def with_new(**new: Any) -> Change:
+        return lambda s: s | new
+
+    untied = "the weights do not commute with the group"
+    exchanged = f"{op} has gains or biases of their own for channels that the group exchanges or mixes"
     if s.get("bias") is not None and "norm" not in op:
-        yield "bias", "the bias is not the same for all that the group exchanges or mixes", lambda s: s | {"bias": None}
+        yield "bias", "the bias is not the same for all that the group exchanges or mixes", with_new(bias=None)
     if op == "linear":
-        yield "weights", "the weights do not commute with the group", lambda s: s | {"weight": 0 * s["weight"]}
+        yield "weights", untied, lambda s: s | {"weight": 0 * s["weight"]}
     elif op.startswith("conv") or "pool" in op:
         yield from _grid(op, s, parent, group)
         if op.startswith("conv") and "transpose" not in op:
-            yield (
-                "weights",
-                "the weights do not commute with the group",
-                lambda s: s | {"weight": torch.ones_like(s["weight"])},
-            )
+            yield "weights", untied, lambda s: s | {"weight": torch.ones_like(s["weight"])}
     elif "norm" in op:
-        bare = {k: None for k in ("weight", "bias") if s.get(k) is not None}
-        if bare:
-            yield (
-                "norm",
-                f"{op} has gains or biases of their own for channels that the group exchanges or mixes",
-                lambda s: s | bare,
-            )
+        if bare := {k: None for k in ("weight", "bias") if s.get(k) is not None}:
+            yield "norm", exchanged, with_new(**bare)
         if s.get("running_mean") is not None:
-            own = {
-                "running_mean": None,
-                "running_var": None,
-                ("training" if op == "batch_norm" else "use_input_stats"): True,
-            }
-            yield "norm", f"{op} keeps statistics of their own for channels that the group exchanges", lambda s: s | own
+            own = {("training" if op == "batch_norm" else "use_input_stats"): True}
+            text = f"{op} keeps statistics of their own for channels that the group exchanges"
+            yield "norm", text, with_new(running_mean=None, running_var=None, **own)
     elif op == "interpolate":
-        new = {"mode": "nearest-exact", "align_corners": None}
-        yield (
-            "resize",
-            f"mode {s.get('mode', 'nearest')!r} takes samples that do not lie symmetrically",
-            lambda s: s | new,
-        )
+        text = f"mode {s.get('mode', 'nearest')!r} takes samples that do not lie symmetrically"
+        yield "resize", text, with_new(mode="nearest-exact", align_corners=None)
     elif op == "scaled_dot_product_attention":
-        free = {"attn_mask": None, "is_causal": False}
-        yield "mask", "attention with a mask that does not move along", lambda s: s | free
+        yield "mask", "attention with a mask that does not move along", with_new(attn_mask=None, is_causal=False)
 
 
 def _grid(op: str, s: Settings, parent: Step, group: Group) -> Iterator[tuple[str, str, Change]]:
@@ -227,32 +210,28 @@ def _grid(op: str, s: Settings, parent: Step, group: Group) -> Iterator[tuple[st
     k = s["kernel_size"] if pool else tuple(s["weight"].shape[2:])
     stride, padding = s.get("stride") or (k if pool else 1), s.get("padding", 0)
     window = f"{'window' if pool else 'kernel'} {_short(k)}, stride {_short(stride)}, padding {_short(padding)}"
-    if s.get("output_padding", 0) not in (0, (0, 0), [0, 0]):
+    if _short(s.get("output_padding", 0)) != 0:
         yield "output padding", "output_padding adds pixels on one side only", lambda s: s | {"output_padding": 0}
     around = [0, _last(k) - 1] * (parent.out.ndim - 2)  # every cyclic window once
 
     def circular(s: Settings) -> Settings:
         return s | {"input": functional.pad(s["input"], around, "circular"), "padding": 0}
 
-    cyclic = group.kind == "shift" and _last(k) > 1
-    if _short(stride) != 1 and "transpose" not in op:
-        text = f"{window} on {sides} pixels: the grid of samples does not move onto itself"
-        once = {"stride": 1}
-        yield "pooling" if pool else "stride", text, lambda s: s | once
-        if cyclic and _short(padding) == 0:
-            yield "pooling" if pool else "stride", text, lambda s: circular(s) | once
-    if cyclic and "transpose" not in op and (_short(padding) != 0 or _short(stride) == 1):
-        text = f"{window}: what lies beyond the border does not come in at the other side"
-        yield "padding", text, circular
-    elif _short(padding) != 0 and "transpose" not in op:
-        text = f"{window} on {sides} pixels: the border is not padded alike, or does not move along"
-        yield "padding", text, lambda s: s | {"padding": 0}
+    cyclic, word = group.kind == "shift" and _last(k) > 1, "pooling" if pool else "stride"
+    if "transpose" not in op:
+        if _short(stride) != 1:
+            text = f"{window} on {sides} pixels: the grid of samples does not move onto itself"
+            yield word, text, lambda s: s | {"stride": 1}
+            if cyclic and _short(padding) == 0:
+                yield word, text, lambda s: circular(s) | {"stride": 1}
+        if cyclic and (_short(padding) != 0 or _short(stride) == 1):
+            yield "padding", f"{window}: what lies beyond the border does not come in at the other side", circular
+        elif _short(padding) != 0:
+            text = f"{window} on {sides} pixels: the border is not padded alike, or does not move along"
+            yield "padding", text, lambda s: s | {"padding": 0}
     if s.get("ceil_mode"):
-        yield (
-            "pooling",
-            f"{window} on {sides} pixels: ceil_mode adds a window on one side only",
-            lambda s: s | {"ceil_mode": False},
-        )
+        text = f"{window} on {sides} pixels: ceil_mode adds a window on one side only"
+        yield "pooling", text, lambda s: s | {"ceil_mode": False}
 
 
 def _last(v: Any) -> int:

@@ -94,7 +94,7 @@ def _waves(z: Tensor, rng: torch.Generator, count: int = 100) -> Tensor:
     """Return cosines and sines of random directions at two wavelengths, (K, n, 2·count): in the end they see all."""
     some = z[0, : min(200, z.shape[1])]
     typical = float(torch.cdist(some, some).median().clamp(min=1e-12))
-    w = torch.randn(z.shape[2], count, generator=rng, dtype=z.dtype) / typical
+    w = torch.randn(z.shape[2], count, generator=rng, dtype=z.dtype, device="cpu") / typical
     w[:, count // 2 :] *= 3
     phase = z @ w
     return torch.cat([phase.cos(), phase.sin()], 2)

@@ -76,7 +76,11 @@ def move(action: Action, g: Any, x: Tensor) -> Tensor | None:
         whole = all(abs(s - round(s)) < 1e-9 for s in steps)
         return x.roll([round(s) for s in steps], (-2, -1)) if whole else None
     for axis in axes if kind != "still" else ():
-        x = x.index_select(axis, g) if kind == "permute" else (x.movedim(axis, -1) @ g.to(x).mT).movedim(-1, axis)
+        x = (
+            x.index_select(axis, g.to(x.device))
+            if kind == "permute"
+            else (x.movedim(axis, -1) @ g.to(x).mT).movedim(-1, axis)
+        )
     return x
 
 
@@ -129,7 +133,7 @@ def _square(name: str, x: Tensor) -> Group:
 def _permutations(name: str, size: int, count: int, rng: torch.Generator) -> Group:
     """Return a group of permutations of the given number of entries; C_n and D_n turn them in a circle."""
     if re.fullmatch(r"S\d+", name) and int(name[1:]) == size and size > 6:  # too many to number
-        found = [torch.randperm(size, generator=rng) for _ in range(count)]
+        found = [torch.randperm(size, generator=rng, device="cpu") for _ in range(count)]
         return Group(name, "permute", tuple(found), tuple(f"permutation {k}" for k in range(count)), size, False)
     G = named(name)
     n = G.elements().shape[-1] if isinstance(G, PermutationGroup) else getattr(G, "n", 0)
@@ -138,9 +142,9 @@ def _permutations(name: str, size: int, count: int, rng: torch.Generator) -> Gro
     if isinstance(G, PermutationGroup):
         table = natural(G).permutation(G.elements())
     else:
-        k = torch.arange(size)
+        k = torch.arange(size, device="cpu")
         table = torch.stack([f.roll(s) for f in [k] + [k.flip(0)] * isinstance(G, Dihedral) for s in range(size)])
-    table = table[(table != torch.arange(size)).any(-1)]
+    table = table[(table != torch.arange(size, device="cpu")).any(-1)]
     return Group(name, "permute", tuple(table), tuple(str(tuple(p.tolist())) for p in table), size)
 
 
@@ -159,5 +163,5 @@ def _rotations(name: str, size: int, count: int, rng: torch.Generator) -> Group:
             f"group must act on {size} coordinates: SO{size}, O{size}{', C<n>, D<n>' * (size == 2)}; got {name!r}"
         )
     matrices = planar(G).matrix(G.elements())
-    matrices = matrices[(matrices - torch.eye(2, dtype=matrices.dtype)).abs().amax((-2, -1)) > 1e-9]
+    matrices = matrices[(matrices - torch.eye(2, dtype=matrices.dtype, device="cpu")).abs().amax((-2, -1)) > 1e-9]
     return Group(name, "rotate", tuple(matrices), tuple(f"element {k + 1}" for k in range(len(matrices))), 2)

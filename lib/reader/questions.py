@@ -89,9 +89,8 @@ class Questions:
         table = self._errors(self.xs, self.acts, self.out)
         single = max(table)
         if float((first - first[:1]).abs().max()) == 0:
-            return self._closed(
-                "cannot be judged", "nothing to test", "the output does not depend on the input", error=single
-            )
+            text = "the output does not depend on the input"
+            return self._closed("cannot be judged", "nothing to test", text, error=single)
         narrow = Tape(self.model, self.xs)
         wide = self._in_double()
         double = self._errors(wide, self.acts, self.out)
@@ -107,9 +106,8 @@ class Questions:
             self._shake()
             if (shaken := max(self._errors(wide, self.acts, self.out))) <= EXACT:
                 return Audit("equivariant", **common) if single < SINGLE else self._rounded(narrow, full, common)
-            return self._where(
-                "only for these parameters", f"with other parameters the error is {shaken:.2g}; ", wide, common
-            )
+            told = f"with other parameters the error is {shaken:.2g}; "
+            return self._where("only for these parameters", told, wide, common)
         if other := self._other_question(wide):
             return self._closed("not equivariant", *other, **common)
         return self._where("not equivariant", "", wide, common)
@@ -250,7 +248,7 @@ class Questions:
         with torch.no_grad():
             for name, p in [*self.model.named_parameters(), *self.model.named_buffers()]:
                 if p.is_floating_point() and (p.requires_grad or "running" in name):
-                    noise = size * torch.randn(p.shape, generator=rng, dtype=p.dtype)
+                    noise = size * torch.randn(p.shape, generator=rng, dtype=p.dtype, device="cpu")
                     p += noise.abs() if "var" in name else noise
         self.model.eval()
         for m, training in modes:
@@ -258,50 +256,29 @@ class Questions:
 
     def _other_question(self, xs: tuple[Tensor, ...]) -> tuple[str, str, str] | None:
         """Return what holds in place of what was asked: another action on the output, or on an input that was still."""
-        if self.group.kind == "own":
-            return None
         kind = self.group.kind
+        if kind == "own":
+            return None
         others = [kind] if kind in ("pixels", "shift") else [f"{kind} {a}" for a in (-1, -2, 1)]
 
         def inverse(g: Any, y: Tensor) -> Tensor | None:
             if kind == "pixels":
-                back = move(self.out, g if g[1] else ((-g[0]) % 4, 0), y)
-            else:
-                back = move(
-                    self.out, tuple(-s for s in g) if kind == "shift" else g.mT if kind == "rotate" else g.argsort(), y
-                )
-            return back
+                return move(self.out, g if g[1] else ((-g[0]) % 4, 0), y)
+            back = tuple(-s for s in g) if kind == "shift" else g.mT if kind == "rotate" else g.argsort()
+            return move(self.out, back, y)
 
+        text, out = "the output moves by ", "output action"
         tries: list[tuple[str, str, str, list[Action], Action]] = []
         if isinstance(self.out, str) and self.out != "still":
-            tries.append(
-                (
-                    "output action",
-                    "the output moves by the inverse (a transpose in the test?)",
-                    "output",
-                    self.acts,
-                    inverse,
-                )
-            )
-        tries += [
-            ("output action", f"the output moves by {o!r}", "output", self.acts, o)
-            for o in ["still", *others]
-            if o != self.out
-        ]
+            tries.append((out, text + "the inverse (a transpose in the test?)", "output", self.acts, inverse))
+        tries += [(out, f"{text}{o!r}", "output", self.acts, o) for o in ["still", *others] if o != self.out]
         for k, a in enumerate(self.acts):
             for o in others if a == "still" else ():
-                tries.append(
-                    (
-                        "input still",
-                        f"it is equivariant if input {k} moves too, by {o!r}",
-                        f"input {k}",
-                        [*self.acts[:k], o, *self.acts[k + 1 :]],
-                        self.out,
-                    )
-                )
-        for word, text, place, acts, out in tries:
+                also = f"it is equivariant if input {k} moves too, by {o!r}"
+                tries.append(("input still", also, f"input {k}", [*self.acts[:k], o, *self.acts[k + 1 :]], self.out))
+        for word, text, place, acts, action in tries:
             try:
-                if max(self._errors(xs, acts, out)) <= EXACT:
+                if max(self._errors(xs, acts, action)) <= EXACT:
                     return word, text, place
             except (RuntimeError, IndexError, AttributeError, ValueError):  # no such axis
                 continue
@@ -324,14 +301,5 @@ class Questions:
             return self._closed(verdict, "output action", text, "output", layers=layers, **common)
         why = cause(lost[0], tape, self.group, action)
         also = tuple(dict.fromkeys(f"{s.place} ({s.op})" for s in lost[1:]))
-        return Audit(
-            verdict,
-            place=lost[0].place,
-            op=lost[0].op,
-            word=why.word,
-            text=prefix + why.text,
-            mend=why.mend,
-            also=also,
-            layers=layers,
-            **common,
-        )
+        rest = {"mend": why.mend, "also": also, "layers": layers} | common
+        return Audit(verdict, place=lost[0].place, op=lost[0].op, word=why.word, text=prefix + why.text, **rest)

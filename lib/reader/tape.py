@@ -186,7 +186,7 @@ def _ordered(name: str, axis: int, images: list[Any], new: list[Tensor]) -> Fit:
     orders, errors = [], []
     for image, n in zip(images, new, strict=True):
         rows = [t.movedim(axis, 0).flatten(1) for t in (n, image)]
-        order = torch.as_tensor(linear_sum_assignment(torch.cdist(*rows).numpy())[1])
+        order = torch.from_numpy(linear_sum_assignment(torch.cdist(*rows).cpu().numpy())[1]).to(image.device)
         orders.append(order)
         errors.append(gap(n, image.index_select(axis, order)))
     return Fit(f"{name}, channels change places", max(errors), tuple(orders))
@@ -200,8 +200,8 @@ def _mixed(name: str, axis: int, images: list[Any], new: list[Tensor]) -> Fit:
         count, c = rows[0].shape
         if count < 2 * c + 2 or 2 * c + 2 > _ROWS:
             return Fit()
-        some = torch.linspace(0, count - 1, min(count, _ROWS)).long()
-        a, b = (r[some] @ r[some].mT for r in rows)
+        some = torch.linspace(0, count - 1, min(count, _ROWS), device="cpu").long()
+        a, b = (r[some.to(r.device)] @ r[some.to(r.device)].mT for r in rows)
         errors.append(float((a - b).norm() / b.norm().clamp(min=1e-30)))
     return Fit(f"{name}, channels are mixed", max(errors), (None,) * len(new))
 

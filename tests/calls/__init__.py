@@ -84,4 +84,4 @@ def leaves(value: Any) -> list[Any]:
     return [value] if isinstance(value, (Tensor, int, float)) else []
 
 
-from tests.calls import gans, images, symmetry, training, transport  # noqa: E402, F401
+from tests.calls import gans, images, reader, symmetry, training, transport  # noqa: E402, F401

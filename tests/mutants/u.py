@@ -42,4 +42,24 @@ MUTANTS: list[Mutant] = [
         ("seen",),
         lib={"lib.reader.report.families_of": lambda right: lambda *a: list(right(*a))[:1]},
     ),
+    Mutant(
+        "U5",
+        "the architecture and nothing change places",
+        ("factor",),
+        lib={
+            "lib.reader.price.risks": lambda right: (
+                lambda *a: (f := right(*a)) | {"nothing": f["architecture"], "architecture": f["nothing"]}
+            )
+        },
+        parameters={"seeds": 1},
+        slow=True,
+    ),
+    Mutant(
+        "U5",
+        "features are not averaged over the group",
+        ("loss",),
+        lib={"lib.reader.price._bill": lambda right: lambda known, new, _: right(known, new, lambda x: x[:, None])},
+        parameters={"seeds": 1},
+        slow=True,
+    ),
 ]
