@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
@@ -82,7 +84,7 @@ def test_inputs_that_are_moved_later_make_the_plain_kernel_worse() -> None:
 
 
 def test_every_advice_says_what_would_overturn_it() -> None:
-    assert {advice(layers=k, small_group=m, many_networks=e) for k in (0, 1) for m in (0, 1) for e in (0, 1)} <= set(
+    assert {advice(layers=k, small_group=m, many_networks=e) for k, m, e in product((False, True), repeat=3)} <= set(
         OVERTURNS
     )
     assert {advice(generative=True), advice(labels_keep=False), advice(can_retrain=False)} <= set(OVERTURNS)
