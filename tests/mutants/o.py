@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tests.mutants import Mutant
 
 _FEW = {"seeds": 2}
 
 
-def _upright(_: Any) -> Any:
-    """Return the risk on the data as they are, in the place of the augmented one."""
-    return lambda self, parameters, weights=None: self.nominal(parameters)
-
-
 MUTANTS: list[Mutant] = [
     Mutant(
         "O6",
-        "momentum is measured by its largest entry, not by its length",
+        "momentum is measured by the sum of its entries, not by its length",
         ("commutator",),
-        page={"torch.linalg.matrix_norm(memory, keepdim=True)": "memory.abs().amax((-2, -1), keepdim=True)"},
+        page={"torch.linalg.matrix_norm(memory, keepdim=True)": "memory.abs().sum((-2, -1), keepdim=True)"},
         parameters=_FEW,
         slow=True,
     ),
@@ -27,15 +20,15 @@ MUTANTS: list[Mutant] = [
         "O6",
         "training sees the data in one pose",
         ("drift", "residual"),
-        lib={"lib.augmentation.risks.Risks.augmented": _upright},
+        page={"slopes = gradient(risks.augmented, A)": "slopes = gradient(risks.nominal, A)"},
         parameters=_FEW,
         slow=True,
     ),
     Mutant(
         "O7",
-        "turns by half of their angles",
+        "the weights see the points in one pose, their factor in all",
         ("angle", "threshold"),
-        page={"planar(Cyclic(k)).matrix(Cyclic(k).elements())": "planar(Cyclic(2 * k)).matrix(Cyclic(k).elements())"},
+        page={"by_u = v * (by_f[..., None] * z).mean(1)": "by_u = v * (by_f[..., None] * z)[:, :6].mean(1)"},
         parameters=_FEW,
         slow=True,
     ),
