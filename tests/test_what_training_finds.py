@@ -173,6 +173,12 @@ def test_the_certificate_is_attained(page: SimpleNamespace, name: str) -> None:
     assert float(page.leads(theta, H.cayley_table()).min()) == pytest.approx(margin, rel=1e-11)
 
 
+@pytest.mark.parametrize("name", ["C3xC3", "C9", "C15"])
+def test_the_formula_holds_for_abelian_groups_of_odd_order(page: SimpleNamespace, name: str) -> None:
+    n = named(name).order
+    assert page.certificate(named(name))[0] == pytest.approx(math.sqrt(2 / 27 / n) / (n - 1), rel=1e-11)
+
+
 def test_leads_are_differences_of_outputs(page: SimpleNamespace) -> None:
     t = named("S3").cayley_table()
     theta = page.normal(page.generator(77, 1), 4, 3, 6)
