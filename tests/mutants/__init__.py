@@ -131,5 +131,5 @@ def _named(of: Any) -> Any:
 
 def mutants() -> Iterator[Mutant]:
     """Yield all mutants in the order of the register."""
-    for section in "HGSBAEMNXTU":
+    for section in "HGSBAEMNOXTU":
         yield from importlib.import_module(f"tests.mutants.{section.lower()}").MUTANTS
