@@ -25,6 +25,7 @@ _PAGES = {
     "filelock._unix.UnixFileLock": "https://py-filelock.readthedocs.io/en/latest/api.html#filelock.FileLock",
     "pydantic.type_adapter.TypeAdapter": "https://docs.pydantic.dev/latest/api/type_adapter/",
     "playwright.sync_api.Browser": "https://playwright.dev/python/docs/api/class-browser",
+    "IPython.core.display.Markdown": "https://ipython.readthedocs.io/en/stable/api/generated/IPython.display.html",
     "matplotlib.figure.Figure": "https://matplotlib.org/stable/api/figure_api.html#matplotlib.figure.Figure",
 }
 _ALIASES = {

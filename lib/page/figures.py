@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import matplotlib
 import numpy as np
 from cycler import cycler
-from matplotlib.colors import Colormap
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from PIL import Image
@@ -155,7 +154,7 @@ def image_grid(
     *,
     columns: int | None = None,
     size: float = 1.4,
-    cmap: str | Colormap = "gray",
+    cmap: str = "gray",
     limits: tuple[float, float] | None = None,
 ) -> Figure:
     """Draw small images in rows, each under its title.
