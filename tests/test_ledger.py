@@ -302,6 +302,9 @@ def test_tables_are_numbered_and_definitions_have_anchors(tmp_path: Path) -> Non
     assert "evidence-t1" in cells[3]["outputs"][0]["data"]["text/html"]
     assert [c["cell_type"] for c in cells] == ["markdown", "code", "markdown", "code", "markdown", "markdown"]
     assert function_link("#gain", "ideas") == "{definition}`gain ideas`"
+    content["cells"][1]["metadata"]["tags"] = ["hide-cell"]  # a table of a hidden cell unfolds
+    again = prepare_notebook(content, load_claims(tmp_path / "claims.yml"))[0]["cells"][1:]
+    assert again[1]["source"] == f"::::{{dropdown}} The numbers, in a table\n{cells[2]['source']}::::\n"
 
 
 @pytest.mark.parametrize("home", [None, "https://github.com/a/b"])

@@ -257,6 +257,18 @@ def test_exercises(page: SimpleNamespace, group: str) -> None:
     assert min(page.force_gaps(unit, z, 9)) > 1e-6
 
 
+@pytest.mark.parametrize(("a", "b"), [(0.3, -0.2), (-1.0, 0.7)])
+def test_one_point_moves_a_unit_off_the_line_and_its_mirror_image_keeps_it(
+    page: SimpleNamespace, a: float, b: float
+) -> None:
+    s, t = (1 / (1 + np.exp(-v)) for v in (a, b))
+    p, q = (s - 1) * s * (1 - s), t * t * (1 - t)
+    one, both = (page.gradient_of_one(a, b, points).numpy() for points in ([[1, 0]], [[1, 0], [0, 1]]))
+    np.testing.assert_allclose(one, [[p, 0], [q, 0]], atol=1e-14)
+    np.testing.assert_allclose(both, [[p / 2, q / 2], [q / 2, p / 2]], atol=1e-14)
+    assert np.abs(one - one[::-1, ::-1]).min() > 0.01  # every entry differs from its partner
+
+
 def test_one_unit_out_of_place(page: SimpleNamespace) -> None:
     found = page.one_out_of_place(page.unit_of("C2"), [1, 2, 3])
     assert 1e-6 < float(found.median()) < 0.01

@@ -70,7 +70,9 @@ def _split(
         if texts.get("role") == "caption":
             continue
         if texts.get("role") == "table":
-            cells.append(_table(texts, "".join(data["text/markdown"]), f"{cell.get('id', 'cell')}-{len(cells)}"))
+            table = _table(texts, "".join(data["text/markdown"]), f"{cell.get('id', 'cell')}-{len(cells)}")
+            hidden = "hide-cell" in cell["metadata"].get("tags", [])
+            cells.append(_dropdown(table, "The numbers, in a table") if hidden else table)
             full = True
             continue
         if full or (alone and cells[-1].get("outputs")):
@@ -98,6 +100,11 @@ def _table(texts: dict[str, str], markdown: str, name: str) -> dict[str, Any]:
     """Return a cell with a numbered table in place of the output of ``lib.page.figures.table``."""
     source = f"~~~~{{table}} {texts['caption']}\n:name: {texts['label']}\n\n{markdown}\n~~~~\n"  # captions may hold `
     return {"cell_type": "markdown", "id": name, "metadata": {}, "source": source}
+
+
+def _dropdown(cell: dict[str, Any], title: str) -> dict[str, Any]:
+    """Return a Markdown cell that unfolds under its title."""
+    return cell | {"source": f"::::{{dropdown}} {title}\n{cell['source']}::::\n"}
 
 
 def _add_figure(cell: dict[str, Any], output: dict[str, Any], kind: str, number: int, messages: list[str]) -> None:
