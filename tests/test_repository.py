@@ -286,7 +286,9 @@ class TestNotebook:
     def test_is_folded_in_jupyterlab_as_in_the_book(self, cells: list[dict]) -> None:
         """`python -m lib.page.notebooks tidy` does it."""
         for cell in cells:
-            folded = {"hide-input", "remove-input"}.intersection(cell["metadata"].get("tags", ()))
+            folded = {"hide-input", "remove-input", "hide-cell", "remove-cell"}.intersection(
+                cell["metadata"].get("tags", ())
+            )
             assert cell["metadata"].get("jupyter", {}) == ({"source_hidden": True} if folded else {}), cell["id"]
 
     def test_computes_in_open_cells(self, cells: list[dict]) -> None:

@@ -107,6 +107,7 @@ def price_of_symmetry(
 
     Examples
     --------
+    >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> x = rng.normal(size=(200, 3))
     >>> found = price_of_symmetry(x, x.sum(1) + 0.5 * rng.normal(size=200), "S3", "permute 1", splits=4)

@@ -132,6 +132,7 @@ def symmetry_report(
 
     Examples
     --------
+    >>> import numpy as np
     >>> x = np.random.default_rng(0).normal(size=(300, 2)) + [0.5, 0]
     >>> symmetry_report(x, "C2", "rotate").verdict
     'asymmetric'
