@@ -196,7 +196,7 @@ class _Field:
             margins = self.points @ self.network.predictor(torch.from_numpy(y[:-1]))
             return cap - depth * y[-1] - math.log(max(float(margins.min()), 1e-300))
 
-        remaining.terminal = True  # type: ignore[attr-defined]
+        remaining.terminal = True
         start = torch.cat([theta, theta.new_tensor([log_norm])])
         if not self.gradient(theta, _power(depth * log_norm)).norm() > 0:
             raise ArithmeticError("the gradient vanishes at the start, which is a saddle; start from other parameters")

@@ -127,7 +127,7 @@ def _first_of_copies(rows: Tensor) -> Tensor:
 
 def pools(group: Group, parts: list[tuple[Tensor | None, Action]], rng: torch.Generator) -> list[Tensor | None]:
     """Return each part of the samples, and moved by all elements, or by some drawn for each sample: (K, n, …)."""
-    n = len(parts[0][0])  # type: ignore[arg-type]
+    n = len(parts[0][0])
     drawn = [] if group.whole or group.kind == "own" else [_draw(group, n, rng) for _ in range(_DRAWS)]
     pools: list[Tensor | None] = []
     for x, action in parts:
@@ -136,7 +136,7 @@ def pools(group: Group, parts: list[tuple[Tensor | None, Action]], rng: torch.Ge
         elif drawn:
             pools.append(torch.stack([x, *(_each(group, action, g, x) for g in drawn)]))
         else:
-            pools.append(torch.stack([x, *(move(action, g, x) for g in group.elements)]))  # type: ignore[list-item]
+            pools.append(torch.stack([x, *(move(action, g, x) for g in group.elements)]))
     return pools
 
 
@@ -175,7 +175,7 @@ def product_table(group: Group, action: Action, some: Tensor) -> list[list[int]]
     elements = group.elements
 
     def act(k: int, t: Tensor) -> Tensor:
-        return t if k == 0 else move(action, elements[k - 1], t)  # type: ignore[return-value]
+        return t if k == 0 else move(action, elements[k - 1], t)
 
     images = torch.stack([act(k, some) for k in range(1 + len(elements))])  # (K, n, …)
     size, table = images.abs().max(), []

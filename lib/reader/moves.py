@@ -68,7 +68,7 @@ def move(action: Action, g: Any, x: Tensor) -> Tensor | None:
     """Return a tensor moved by an element of a group; None where a shift is no whole number of pixels."""
     kind, axes = words(action)
     if kind == "own":
-        return action(g, x)  # type: ignore[operator]
+        return action(g, x)
     if kind == "pixels":
         return (x.flip(-1) if g[1] else x).rot90(g[0], (-2, -1))
     if kind == "shift":

@@ -123,12 +123,12 @@ def price_of_symmetry(
         raise ValueError(f"group must have at most {_LARGEST} elements, as C8 for SO2 or C{s.group.size} for {group!r}")
     images, y = _in_one_unit(s), s.classes
     if y is None:
-        y = (s.y - s.y.mean(0)) / s.y.std(0).clamp(min=1e-300)  # type: ignore[operator, union-attr]
+        y = (s.y - s.y.mean(0)) / s.y.std(0).clamp(min=1e-300)
         if y.shape[1] > 1:
             raise ValueError(f"target must be classes or one number for each sample, got {y.shape[1]}")
 
     def orbit(x: Tensor) -> Tensor:
-        return torch.stack([x, *(move(action, g, x) for g in s.group.elements)], 1)  # type: ignore[list-item]
+        return torch.stack([x, *(move(action, g, x) for g in s.group.elements)], 1)
 
     top = min(s.n // 2, _TOP)
     sizes = [n for n in (top // 8, top // 4, top // 2, top) if n >= 8]

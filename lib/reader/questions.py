@@ -219,7 +219,7 @@ class Questions:
                 moved = move(action, g, x)
                 if moved is None or moved.shape != x.shape:
                     raise ValueError(f"your action must return tensors of the shape {tuple(x.shape)} that it is given")
-                back = min(gap(move(action, h, moved), x) for h in self.group.elements)  # type: ignore[arg-type]
+                back = min(gap(move(action, h, moved), x) for h in self.group.elements)
                 if back > SINGLE and abs(float(moved.norm() / x.norm()) - 1) > 1e-3:
                     text = f"no element takes the moved input back, by {back:.2g} (interpolation? an inverse left out?)"
                     return self._closed("cannot be judged", "inexact action", text, "action")

@@ -178,7 +178,7 @@ def _candidates(group: Group, action: Any, x: Tensor) -> Iterator[tuple[str, int
     if kind == "rotate" and x.ndim > 1 and x.shape[-1] % group.size == 0 and x.shape[-1] > group.size:
         for name, shape, act in (("c×d", (-1, group.size), "rotate -1"), ("d×c", (group.size, -1), "rotate -2")):
             split = x.unflatten(-1, shape)
-            yield f"rotate, {name}", 0, [move(act, g, split).flatten(-2) for g in group.elements]  # type: ignore[union-attr]
+            yield f"rotate, {name}", 0, [move(act, g, split).flatten(-2) for g in group.elements]
 
 
 def _ordered(name: str, axis: int, images: list[Any], new: list[Tensor]) -> Fit:
@@ -216,7 +216,7 @@ def compare(model: Callable, inputs: tuple[Tensor, ...], group: Group, actions: 
     others = []
     for g in group.elements:
         moved = tuple(move(a, g, x) for a, x in zip(actions, inputs, strict=True))
-        others.append(Tape(model, moved))  # type: ignore[arg-type]
+        others.append(Tape(model, moved))
         for k, (one, other) in enumerate(zip(tape.steps, others[-1].steps, strict=False)):
             if one.op != other.op or one.out.shape != other.out.shape:
                 raise LookupError(k, tape.steps[max(0, k - 1)])

@@ -19,7 +19,7 @@ def _inputs_moved(parent: Step, group: Group, i: int) -> list[Tensor] | None:
     eye, axes = torch.eye(i, dtype=torch.float64, device="cpu"), parent.fit.name
     last = str(parent.out.ndim - 1)
     if parent.fit.orders and parent.fit.orders[0] is not None:
-        return [eye] + [eye[o.cpu()] for o in parent.fit.orders]  # type: ignore[index]
+        return [eye] + [eye[o.cpu()] for o in parent.fit.orders]
     if group.kind == "rotate" and i % max(group.size, 1) == 0 and (axes.split()[-1] == last or "×" in axes):
         one = torch.eye(i // group.size, dtype=torch.float64, device="cpu")
         turns = _rotations(group)
@@ -48,7 +48,7 @@ def _rotations(group: Group) -> list[Tensor]:
 def _spatial(group: Group, w: Tensor) -> list[Tensor]:
     """Return filters moved by the identity and every element: turned for pictures, else as they are."""
     if group.kind == "pixels" and w.ndim == 4 and w.shape[-1] == w.shape[-2]:
-        return [w] + [move("pixels", g, w) for g in group.elements]  # type: ignore[list-item]
+        return [w] + [move("pixels", g, w) for g in group.elements]
     return [w] * (1 + len(group.elements) if group.kind != "rotate" else len(_rotations(group)))
 
 

@@ -69,7 +69,7 @@ def ways(x: Tensor, y: Tensor, orbit: Orbit, seed: int) -> dict[str, Callable[[f
 
     def fits(ridge: float, count: int) -> Fit:
         one = [ridge_fit(plain, m, y.repeat(2, 1), ridge) for m in sets[:count]]
-        return lambda new: sum(f(new) for f in one) / count  # type: ignore[return-value]
+        return lambda new: sum(f(new) for f in one) / count
 
     def after(ridge: float) -> Fit:
         f = ridge_fit(plain, x, y, ridge)
