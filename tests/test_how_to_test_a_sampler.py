@@ -137,7 +137,7 @@ def test_angle_laws_are_distribution_functions_of_sampled_angles(page: SimpleNam
 def test_moment_scores_are_bounded_by_standard_scores(page: SimpleNamespace) -> None:
     """Two-sided p-values of the scores are at least uniform: not below t more often than a share of t."""
     for V in (planar(named("C5")), natural(named("S4")), vectors(Unitary(2))):
-        scores = [page.moment_score(V, V.group.sample(2000, seeded(s))) for s in range(200)]
+        scores = [page.moment_score(V, V.group.sample(800, seeded(s))) for s in range(200)]
         p = 2 * scipy.stats.norm.sf(scores)
         for level in (0.01, 0.05, 0.2):
             assert (p < level).mean() < level + 4 * np.sqrt(level / 200)
@@ -155,7 +155,7 @@ def test_corrected_scores_have_the_corrected_p_value(page: SimpleNamespace) -> N
 def test_false_alarms_are_as_rare_as_promised(page: SimpleNamespace) -> None:
     """Family-wise rates over 40 seeds; the bounds are exceeded with probability below 1e-3 if the tests are right."""
     fair = {str(V): (V, V.group.sample) for V in spaces()}
-    runs = page.examine_all(fair, 2000, range(5000, 5040)).groupby("seed")["p"]
+    runs = page.examine_all(fair, 800, range(5000, 5040)).groupby("seed")["p"]
     smallest = runs.min() * runs.size()
     assert (smallest < 0.001).sum() <= 1
     assert (smallest < 0.05).sum() <= 7

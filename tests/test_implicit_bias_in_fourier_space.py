@@ -128,12 +128,11 @@ def test_fully_connected_networks_find_the_largest_margin(page: SimpleNamespace)
     x, y = page.digit_pair(1, 7)
     best = max_margin(x, y).vector
     assert torch.allclose(page.hard_margin(x, y), best, atol=1e-3)
-    for depth in (1, 2):
-        end = page.follow(fully_connected(64, depth), x, y, 40 + depth)
-        far = one_minus_cosine(end.path, best)
-        assert float(far[-1]) < 1e-6
-        assert float(far[-1]) <= float(far[end.handover]) + 1e-9
-        assert float(far[0]) > 0.1
+    end = page.follow(fully_connected(64, 2), x, y, 42)
+    far = one_minus_cosine(end.path, best)
+    assert float(far[-1]) < 1e-6
+    assert float(far[-1]) <= float(far[end.handover]) + 1e-9
+    assert float(far[0]) > 0.1
     aside = page.follow(diagonal(64, 2), x, y, 41)
     assert float(one_minus_cosine(aside.direction, best)) > 0.01
 
@@ -155,14 +154,14 @@ def check(page: SimpleNamespace, run: SimpleNamespace, other: object) -> dict[st
 @pytest.mark.parametrize("depth", [2, 3])
 def test_diagonal_and_circular_networks_are_stationary(page: SimpleNamespace, depth: int) -> None:
     for make, basis, other in (
-        (diagonal, coordinates(12), frequencies(12)),
-        (circular_convolution, frequencies(12), coordinates(12)),
+        (diagonal, coordinates(8), frequencies(8)),
+        (circular_convolution, frequencies(8), coordinates(8)),
     ):
-        wrong = check(page, page.measure("", make(12, depth), basis, 5, 50), other)
+        wrong = check(page, page.measure("", make(8, depth), basis, 5, 50), other)
         assert wrong["no weight"][2] < 1e-9  # numbers: there is no weight to get wrong
 
 
-@pytest.mark.parametrize(("name", "depth"), [("C9", 3), ("D5", 3), ("A4", 2), ("Q8", 3), ("C7:C3", 2)])
+@pytest.mark.parametrize(("name", "depth"), [("C9", 3), ("A4", 2), ("Q8", 3), ("C7:C3", 2)])
 def test_group_networks_are_stationary(page: SimpleNamespace, name: str, depth: int) -> None:
     group = named(name)
     wrong = check(page, page.over_group(name, group, depth, 60), page.wrong_basis(group))

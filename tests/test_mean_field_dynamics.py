@@ -19,7 +19,7 @@ from lib.transport.particle_distances import projection_rmd2, rmd2, squared_w2
 from tests.chapters import load
 
 GROUPS = ("C2", "C3", "C2xC2", "S3")
-PLAN = {n: range(6 * k, 6 * k + 6) for k, n in enumerate((10, 20, 40))}
+PLAN = {n: range(6 * k, 6 * k + 4) for k, n in enumerate((10, 20, 40))}
 SCHEMES = {"vanilla": "free", "DA": "augmented", "FA": "averaged", "EA": "tied"}
 
 
@@ -165,7 +165,7 @@ def test_independent_runs_approach_each_other(page: SimpleNamespace, every: pd.D
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_unions_of_orbits_stay_exactly(page: SimpleNamespace, group: str) -> None:
-    unit, of = page.unit_of(group), [30, 31]
+    unit, of = page.unit_of(group), [30]
     for scheme in ("DA", "FA"):
         for noise in (("images", 1e-6), ("plain", 0.0)):
             assert page.from_orbits(unit, scheme, *noise, of).max() < 1e-13
@@ -205,7 +205,7 @@ def test_why_the_schemes_differ(page: SimpleNamespace) -> None:
 @pytest.mark.parametrize("group", GROUPS)
 def test_strong_symmetry_is_kept_by_exact_schemes(page: SimpleNamespace, group: str) -> None:
     unit = page.unit_of(group)
-    ends = page.from_fixed(unit, [40, 41], page.TRAININGS)
+    ends = page.from_fixed(unit, [40], page.TRAININGS)
     assert max(page.departures(unit, ends)) < 1e-13
     for scheme in ("vanilla", "DA-sampled"):
         assert projection_rmd2(ends[scheme], unit.fixed).min() > 1e-8

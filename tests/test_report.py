@@ -130,9 +130,9 @@ def test_verdicts_on_data_of_known_truth(name: str) -> None:
 
 
 def test_the_level_is_exact() -> None:
-    """Of 400 samples of symmetric laws of several kinds, as many are rejected as the level says."""
+    """Of 200 samples of symmetric laws of several kinds, as many are rejected as the level says."""
     count = 0
-    for k in range(400):
+    for k in range(200):
         rng = np.random.default_rng(10_000 + k)
         kinds = (
             lambda r=rng: (r.normal(size=(40, 3)), "S3", "permute 1"),
@@ -142,7 +142,7 @@ def test_the_level_is_exact() -> None:
         )
         data, group, action = kinds[k % 4]()
         count += symmetry_report(data, group, action, draws=59, trials=0, level=0.1, seed=k).p_value <= 0.1
-    low, high = binom.interval(0.999, 400, 0.1)
+    low, high = binom.interval(0.999, 200, 0.1)
     assert low <= count <= high
 
 

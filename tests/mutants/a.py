@@ -50,6 +50,7 @@ MUTANTS: list[Mutant] = [
                 "off_E = torch.eye(len(pi)).to(pi) - pi; average = pi @ H @ pi + off_E @ H @ off_E"
             )
         },
+        slow=True,
     ),
     Mutant(
         "A4",

@@ -25,6 +25,7 @@ MUTANTS: list[Mutant] = [
         ("alarms",),
         lib={"lib.reader.questions.SINGLE": lambda right: 1e-9},
         parameters={"seeds": 1},
+        slow=True,
     ),
     Mutant(
         "U3",
@@ -35,6 +36,7 @@ MUTANTS: list[Mutant] = [
                 lambda K, shape, rng: right(K, (*shape[:-1], 1), rng).expand(shape).clone()
             )
         },
+        slow=True,
     ),
     Mutant(
         "U4",
