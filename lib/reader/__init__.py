@@ -4,7 +4,7 @@
 ``report``, ``features``   is the law of these samples symmetric?
 ``scale``, ``planted``   how far is it not, and what would have been seen?
 ``price``, ``ways``   what would it save on this task, and where should one begin?
-``door``    what comes in
+``door``   what comes in
 ``moves``   groups by name, and how they move arrays
-``tape``, ``causes``, ``ties``   what a model computes on its way, and why a step of it loses a symmetry
+``tape``, ``causes``   what a model computes on its way, and why a step of it loses a symmetry
 """

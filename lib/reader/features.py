@@ -11,25 +11,20 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from lib.reader.moves import Group
+from lib.reader.door import Samples
 
 _LONGEST = 400  # columns of a family of features
 
 
-def families(
-    group: Group, pools: list[Tensor | None], classes: Tensor | None, rng: torch.Generator
-) -> Iterator[tuple[str, Tensor]]:
-    """Yield features of the pools by name, (K, n, p), float32, standardised over all of the pool."""
-    X, Y = pools
-    assert X is not None
-    made: list[tuple[str, Tensor]] = []
-    flat = X.flatten(2)
-    if group.kind in ("pixels", "shift"):
+def families(s: Samples, rng: torch.Generator) -> Iterator[tuple[str, Tensor]]:
+    """Yield features of samples and of their images by name, (K, n, p), float32, standardised over all of them."""
+    X, flat, made = s.images, s.images.flatten(2), []
+    if s.group.kind in ("pixels", "shift"):
         pictures = X.reshape(*X.shape[:2], -1, *X.shape[-2:]).float()
         made.append(("pixels", _coarse(pictures, 12)))
         made.append(("gradients", _gradients(pictures)))
         flat = _coarse(pictures, 8).double()
-    elif group.kind == "rotate":
+    elif s.group.kind == "rotate":
         made.append(("moments", _moments(X if X.ndim > 3 else X[:, :, None])))
         if X.ndim > 3:  # points in any order
             flat = made[-1][1].double()
@@ -38,14 +33,14 @@ def families(
         z = _standard(flat)[:, :, : int(_LONGEST**0.5)]
         made.append(("products", torch.einsum("knp,knq->knpq", z, z).flatten(2)))
     made.append(("waves", _waves(_standard(flat), rng)))
-    labels = None if classes is None else _standard(classes[None])[0]
+    labels = None if s.classes is None else _standard(s.classes[None])[0]
     for name, features in made:
         z = _standard(features)[:, :, :_LONGEST]
         yield name, z.float()
         if labels is not None and labels.shape[1] * z.shape[2] <= 20 * _LONGEST:
             yield f"{name} by class", torch.einsum("knp,nc->knpc", z, labels).flatten(2).float()
-        if Y is not None:
-            t = _standard(Y.flatten(2))[:, :, :20]
+        if s.moved is not None:
+            t = _standard(s.moved.flatten(2))[:, :, :20]
             joined = torch.einsum("knp,knc->knpc", z, torch.cat([t, t.square()], 2)).flatten(2)
             yield f"{name} with target", _standard(joined)[:, :, :_LONGEST].float()
 
@@ -67,17 +62,14 @@ def _coarse(x: Tensor, side: int) -> Tensor:
 def _gradients(x: Tensor) -> Tensor:
     """Return squared differences over 1, 2 and 4 pixels, in four directions: means, and in 3 × 3 blocks; (K, n, p)."""
     found = []
-    for lag in (1, 2, 4):
-        if lag >= min(x.shape[-2:]) // 2:
-            continue
+    for lag in (lag for lag in (1, 2, 4) if lag < min(x.shape[-2:]) // 2):
         down, right = x[..., lag:, :] - x[..., :-lag, :], x[..., lag:] - x[..., :-lag]
         one, two = x[..., lag:, lag:] - x[..., :-lag, :-lag], x[..., lag:, :-lag] - x[..., :-lag, lag:]
         squares = [d.square().mean(2, keepdim=True) for d in (down, right, one, two)]
-        found += [s.mean((-2, -1)) for s in squares]
+        means = [s.mean((-2, -1)) for s in squares]
         total = squares[0].mean((-3, -2, -1)) + squares[1].mean((-3, -2, -1)) + 1e-12
-        found.append(((found[-4] - found[-3])[..., 0] / total)[..., None])  # the shape of single textures
-        found.append(((found[-3] - found[-2])[..., 0] / total)[..., None])
-        found += [_coarse(s, 3) for s in squares[:2]]
+        shape = [((a - b)[..., 0] / total)[..., None] for a, b in ((means[0], means[1]), (means[2], means[3]))]
+        found += [*means, *shape, *(_coarse(s, 3) for s in squares[:2])]  # the shape is that of single textures
     return torch.cat([f.flatten(2) for f in found], 2) if found else x.flatten(2)
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -23,14 +24,13 @@ _STEPS = (0.05, 0.1, 0.2, 0.4, 0.8)
 _ENTRIES = 4_000_000  # of all images of the samples in which something is planted
 
 
-@dataclass(frozen=True)
-class Kind:
-    """A kind of asymmetry: its name, what a size means, sizes, and how it is planted."""
+class Kind(NamedTuple):
+    """A kind of asymmetry."""
 
     name: str
-    unit: str
+    unit: str  #: what a size means
     sizes: tuple[float, ...]
-    plant: Callable[[Tensor, float], Tensor]
+    plant: Callable[[Tensor, float], Tensor]  #: of samples, (n, …)
 
 
 def kinds(s: Samples, action: Action) -> Iterator[Kind]:
@@ -97,24 +97,14 @@ def smallest(sizes: tuple[float, ...], seen: Callable[[float], bool], trials: in
     return sizes[low] if low < len(sizes) else math.nan
 
 
-def in_random_poses(s: Samples, rng: torch.Generator) -> Samples:
-    """Return samples with a symmetric law: each moved by an element of its own, no more than the work allows."""
-    most = max(200, _ENTRIES // s.images[:, 0].numel())
-    some = torch.randperm(s.n, generator=rng, device="cpu")[:most]
-    pose = torch.randint(int(s.drawn), len(s.images), (len(some),), generator=rng, device="cpu")
-    return replace(
-        s,
-        x=s.images[pose, some],
-        y=None if s.moved is None else s.moved[pose, some],
-        classes=None if s.classes is None else s.classes[some],
-    )
-
-
 def with_asymmetry(
     s: Samples, kind: Kind, size: float, actions: tuple[Action, Action], rng: torch.Generator
 ) -> Samples:
-    """Return samples in random poses, in which an asymmetry is planted."""
-    s = in_random_poses(s, rng)
-    x = kind.plant(s.x, size)
-    images, moved = pools(s.group, [(x, actions[0]), (s.y, actions[1])], rng)
-    return replace(s, x=x, images=images, moved=moved)
+    """Return samples, each moved by an element of its own, in which an asymmetry is planted; as many as work allows."""
+    most = max(200, _ENTRIES // s.images[:, 0].numel())
+    some = torch.randperm(s.n, generator=rng, device="cpu")[:most]
+    pose = torch.randint(int(s.drawn), len(s.images), (len(some),), generator=rng, device="cpu")
+    x, y = kind.plant(s.images[pose, some], size), None if s.moved is None else s.moved[pose, some]
+    images, moved = pools(s.group, [(x, actions[0]), (y, actions[1])], rng)
+    classes = None if s.classes is None else s.classes[some]
+    return replace(s, x=x, y=y, classes=classes, images=images, moved=moved)

@@ -33,30 +33,17 @@ from lib.reader.scale import LEAST, Score, classified
 class SymmetryReport:
     """What the samples say about the symmetry of their law.
 
-    Attributes
-    ----------
-    verdict : str
-        ``"asymmetric"``, ``"nothing seen"`` or ``"too few samples"``; never "symmetric", which no sample shows.
-    p_value : float
-        Of the hypothesis that the law is invariant; exact.
-    visible : float
-        The smallest share of samples in one pose, all others in random ones, that was seen in 80 % of trials on these
-        data; NaN if none was.
-    family : str
-        The features that differ most.
-    score : Score or None
-        How well a classifier tells the samples from moved ones, beside the ceiling; None below 60 samples.
-    samples, copies : int
-        Samples that were tested, and exact or near copies that were left out.
+    The verdict is ``"asymmetric"``, ``"nothing seen"`` or ``"too few samples"``; never "symmetric", which no sample
+    shows.
     """
 
     verdict: str
-    p_value: float
-    visible: float
-    family: str
-    score: Score | None
-    samples: int
-    copies: int
+    p_value: float  #: of the hypothesis that the law is invariant; exact
+    visible: float  #: smallest share of samples in one pose, others in random ones, seen in 80 % of trials; NaN if none
+    family: str  #: the features that differ most
+    score: Score | None  #: how well a classifier tells the samples from moved ones; None below 60 samples
+    samples: int  #: how many were tested
+    copies: int  #: exact or near copies that were left out
     given: int
     level: float
     table: pd.DataFrame = field(repr=False)  #: the p-value of every family of features
@@ -125,13 +112,8 @@ def symmetry_report(
     seed
         Of the draws.
 
-    Raises
-    ------
-    ValueError
-        What would give a number without a meaning; the message says what to do.
+    What would give a number without a meaning is refused: a ``ValueError`` says what to do.
 
-    Examples
-    --------
     >>> import numpy as np
     >>> x = np.random.default_rng(0).normal(size=(300, 2)) + [0.5, 0]
     >>> symmetry_report(x, "C2", "rotate").verdict
@@ -141,7 +123,7 @@ def symmetry_report(
     check_float("level", level, 1e-6, 0.5)
     check_int("draws", draws, minimum=19)
     s = samples(data, group, action, target, action_target, rng)
-    families = _families(s, rng)
+    families = dict(families_of(s, rng))
     table, p = _ranked(families, draws, rng)
     visible, planted = math.nan, []
     if trials:
@@ -155,7 +137,7 @@ def symmetry_report(
 
             def shown(size: float, kind: Any = kind) -> bool:
                 other = with_asymmetry(s, kind, size, (action, action_target), rng)
-                return _ranked(_families(other, rng), fewer, rng)[1] <= level
+                return _ranked(dict(families_of(other, rng)), fewer, rng)[1] <= level
 
             found = smallest(kind.sizes, shown, -(-trials // 2))
             planted.append((kind.name, found, kind.sizes[-1], kind.unit))
@@ -173,10 +155,6 @@ def symmetry_report(
         planted=pd.DataFrame(planted, columns=["kind", "smallest", "largest", "unit"]),
         subgroups=_subgroups(s, action, families, p, draws, level, rng) if s.group.whole else pd.DataFrame(),
     )
-
-
-def _families(s: Samples, rng: torch.Generator) -> dict[str, Tensor]:
-    return dict(families_of(s.group, [s.images, s.moved], s.classes, rng))
 
 
 def _statistics(features: Tensor, chosen: Tensor) -> Tensor:
@@ -224,13 +202,7 @@ def _in_one_pose(families: dict[str, Tensor], share: float, rng: torch.Generator
 
 
 def _subgroups(
-    s: Samples,
-    action: Action,
-    families: dict[str, Tensor],
-    p_whole: float,
-    draws: int,
-    level: float,
-    rng: torch.Generator,
+    s: Samples, action: Action, families: dict[str, Tensor], p_whole: float, draws: int, level: float, rng: Any
 ) -> pd.DataFrame:
     """Test the subgroups of a group of at most 24 elements; the level is that of all of them together.
 
@@ -241,9 +213,8 @@ def _subgroups(
     if len(s.group.elements) > 23:
         return pd.DataFrame()
     whole = frozenset(range(1 + len(s.group.elements)))
-    table = product_table(
-        s.group, action, torch.rand(2, *s.x.shape[1:], generator=generator_of(5), dtype=s.x.dtype, device="cpu")
-    )
+    some = torch.rand(2, *s.x.shape[1:], generator=generator_of(5), dtype=s.x.dtype, device="cpu")
+    table = product_table(s.group, action, some)
 
     def generated(members: set[int]) -> frozenset[int]:
         closed: set[int] = set()
@@ -259,8 +230,8 @@ def _subgroups(
         some = {name: f[sorted(members)] for name, f in families.items()}
         p = p_whole if members == whole else _ranked(some, draws, rng)[1]
         rows[members] = p, p <= level and all(out for larger, (_, out) in rows.items() if members < larger)
-    names = {m: "all" if m == whole else ", ".join(s.group.names[k - 1] for k in sorted(m) if k) for m in rows}
-    return pd.DataFrame(
-        [(names[m], len(m), p, "asymmetric" if out else "nothing seen") for m, (p, out) in reversed(rows.items())],
-        columns=["subgroup", "order", "p-value", "verdict"],
-    )
+    said = []
+    for members, (p, out) in reversed(rows.items()):
+        name = "all" if members == whole else ", ".join(s.group.names[k - 1] for k in sorted(members) if k)
+        said.append((name, len(members), p, "asymmetric" if out else "nothing seen"))
+    return pd.DataFrame(said, columns=["subgroup", "order", "p-value", "verdict"])

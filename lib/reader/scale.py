@@ -64,8 +64,6 @@ def told_apart(
     sides. Kernel ridge regression learns the coins of a third of the samples and guesses those of the others. The
     arguments are those of :func:`lib.reader.report.symmetry_report`; ``seed`` is that of the order, coins and moves.
 
-    Examples
-    --------
     >>> x = np.random.default_rng(0).normal(size=(600, 2)) + [3, 0]  # far to the right
     >>> score = told_apart(x, "C2", "rotate")
     >>> score.ceiling, score.accuracy > 0.65
