@@ -10,7 +10,7 @@ from lib.ensembles import metrics as ensemble_metrics
 from lib.ensembles import training as ensembles
 from lib.implicit_bias import gradient_flow, linear_networks, log_loss_descent, margins, optimality, steerable
 from lib.mean_field import descent as mean_field_descent
-from lib.mean_field import discovery, finite_volumes, free_energy, units
+from lib.mean_field import discovery, units
 from lib.mean_field import particles as mean_field
 from lib.symmetry.actions import natural, planar, regular, trivial
 from lib.symmetry.derived import Hom
@@ -273,30 +273,6 @@ def particle_descent(start, teacher, x):
         trained = mean_field_descent.train(unit, scheme, start, data, DESCENT, [0, 1], **how)
         out += [trained.particles, trained.end]
     return out, drawn.targets(x), drawn.draw(seeded(0), 2, start)
-
-
-def _energy(x, y, weights):
-    x, y, w = (t.double() for t in (x, y, weights))
-    grid = torch.linspace(-3, 3, 21, dtype=x.dtype, device=x.device)
-    return free_energy.FreeEnergy(lambda x, z: torch.tanh(x * z), x, y, w / w.sum(), grid, 0.1, 0.1)
-
-
-DOUBLE_ONLY = "a free energy takes double precision only"
-
-
-@call(normal(3), normal(3), law(3), law(2, 21), normal(2, 30), double=DOUBLE_ONLY)
-def energy(x, y, weights, laws, clouds):
-    F = _energy(x, y, weights)
-    p, cloud = laws.double() / laws.double().sum(-1, keepdim=True), clouds.double()
-    r = F.residual(p)
-    out = [r, F.potential(r), F.energy(p), F.entropy(p), F.change(p[0], p[1]), F.gibbs(r), F.lower_bound(r)]
-    return out, F.minimiser(), F.cloud_residual(cloud)
-
-
-@call(normal(3), normal(3), law(3), law(21), double=DOUBLE_ONLY, joint=True)
-def finite_volume_flow(x, y, weights, start):
-    p = start.double() / start.double().sum()
-    return finite_volumes.flow(_energy(x, y, weights), p, steps=3)
 
 
 # --- growing subspaces
