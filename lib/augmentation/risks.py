@@ -119,8 +119,6 @@ def descend(
     Returns the last parameters, and what was observed of them before the first and after every step, shape
     ``(steps + 1, ...)``.
 
-    Examples
-    --------
     >>> descend(lambda a: a.square().sum(-1), torch.ones(2), 0.25, 1, torch.clone)[0]
     tensor([0.5000, 0.5000])
     """

@@ -95,8 +95,6 @@ def published(sampler: str, group: FiniteGroup, side: int) -> Law:
     Samplers are ``"rotations"``, ``"flattened rotations"``, ``"row shifts"``, ``"translations"`` and ``"motions"``; the
     group is C4, or shifts, or shifts and turns, as from ``image_representation``.
 
-    Examples
-    --------
     >>> from lib.symmetry.groups import Cyclic
     >>> published("rotations", Cyclic(4), 8).listed()[1].tolist()
     [0.4, 0.4, 0.2, 0.0]

@@ -16,18 +16,11 @@ def turned_images(
     """Return training images with their classes, and held-out ones, which are the same for all seeds.
 
     Images are float32 ``(n, c, size, size)`` in [−1, 1], classes ``(n,)``, zeros for histology; ``data`` and ``size``
-    are as for :func:`lib.images.sets.image_set`.
+    are as for :func:`lib.images.sets.image_set`. A ``share`` in (0, 1] of the training images is drawn.
 
-    Parameters
-    ----------
-    rotations
-        How every image is turned, MNIST at its full resolution: ``"none"``; ``"turns"``, by a random quarter turn, an
-        exactly C4-invariant law; ``"any"``, by any angle as in Birrell et al. (2022), a law that is C4-invariant and,
-        but for interpolation, C8-invariant.
-    share
-        Part of the training images that is drawn, in (0, 1]; at least one image per class.
-    seed
-        Of the draw, and of the angles.
+    Rotations, of MNIST at its full resolution: ``"none"``; ``"turns"``, by a random quarter turn, an exactly
+    C4-invariant law; ``"any"``, by any angle as in Birrell et al. (2022), a law that is C4-invariant and, but for
+    interpolation, C8-invariant.
     """
     image_set(data, size)
     train, held_out = image_set(data, 28 if data == "mnist" else size)

@@ -82,12 +82,8 @@ def train(
     how
         Loss, cap and accuracy. The integrator works on the CPU, in double precision.
 
-    Raises
-    ------
-    NotSeparable
-        No β separates the points; the exception carries the certificate.
-    ArithmeticError
-        The start lies on a saddle or leads to one, or the integrator stalls, as it may for a cap of 1e6 and more.
+    ``NotSeparable`` carries the certificate that no β separates the points. An ``ArithmeticError`` says that the start
+    lies on a saddle or leads to one, or that the integrator stalls, as it may for a cap of 1e6 and more.
     """
     how = how or Integration()
     found = separability(check_tensor("features", features, (None, network.inputs), inexact=True), labels)

@@ -37,13 +37,8 @@ def _require_unitary(name: str, representation: Representation) -> None:
 class SteerableLayer:
     """An equivariant linear map V → W, stored as coefficients in a basis of Hom_G(V, W).
 
-    Parameters
-    ----------
-    source, target
-        Real representations of one group on V and W. The target must be unitary.
-    basis
-        Linearly independent maps Ψ_j, equivariant to 1e-8, relatively, shape ``(size, dim W, dim V)``; by default an
-        orthonormal basis of all of Hom_G(V, W).
+    Source and target are real representations of one group, the target a unitary one. The basis, linearly independent
+    maps Ψ_j of shape ``(size, dim W, dim V)``, is equivariant to 1e-8; by default orthonormal, of all of Hom_G(V, W).
     """
 
     def __init__(self, source: Representation, target: Representation, basis: Tensor | None = None) -> None:

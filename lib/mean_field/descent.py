@@ -117,10 +117,7 @@ def train(
     frames
         Snapshots kept at equal distances before the end, the start among them.
 
-    Raises
-    ------
-    ArithmeticError
-        The particles grow beyond all bounds: the rate is too large.
+    An ``ArithmeticError`` says that the particles grow beyond all bounds: the rate is too large.
     """
     if not len(seeds) == len(start) > 0:
         raise ValueError(f"seeds must be {len(start)} ≥ 1 numbers, one for each of start, got {list(seeds)}")

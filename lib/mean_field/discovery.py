@@ -126,22 +126,11 @@ def grow(
 
     A run that has come to its end goes on beside the others: :func:`ended` says where each threshold stops it.
 
-    Parameters
-    ----------
-    field
-        V as in :func:`train_inside`.
-    basis
-        Orthonormal rows that span E_0, shape ``(runs, k, D)``; k = 0 starts from {0}.
+    The field is V as in :func:`train_inside`; the orthonormal rows of the basis, ``(runs, k, D)``, span E_0 (k = 0
+    starts from {0}). Returned are orthonormal rows, of which the first j span the subspace of dimension j, shape
+    ``(runs, D, D)``, zero where growth has ended; and the escapes W₂²(ν, P_#ν) = E‖z − Pz‖² from dimension
+    j = 0, 1, …, shape ``(rounds, runs)``, infinite for j < k.
 
-    Returns
-    -------
-    tuple of Tensor
-        Orthonormal rows, of which the first j span the subspace of dimension j, shape ``(runs, D, D)``, zero where
-        growth has ended; and the escapes W₂²(ν, P_#ν) = E‖z − Pz‖² from dimension j = 0, 1, …, shape
-        ``(rounds, runs)``, infinite for j < k.
-
-    Examples
-    --------
     >>> toward = torch.tensor([3.0, 4.0, 0.0]).double() / 5
     >>> frame, escapes = grow(lambda z: toward - z, torch.zeros(1, 0, 3).double(), Growth(), torch.Generator())
     >>> ended(escapes, 1e-10).tolist(), [round(float(v), 6) for v in frame[0, 0].abs()]

@@ -176,9 +176,7 @@ def settle(
     claims
         The register; by default the book's.
 
-    Examples
-    --------
-    ``settle("H3", dimension_gap=(gaps, wrong_group), of=(fixed_space, basis))``
+    As in ``settle("H3", dimension_gap=(gaps, wrong_group), of=(fixed_space, basis))``.
     """
     evidence = evaluate(claim_id, checks, of=of, seeds=seeds, tables=tables, claims=claims)
     if not evidence.holds and is_strict():

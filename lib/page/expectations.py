@@ -35,8 +35,6 @@ def expect(what: str, measured: Any, relation: str, bound: float | tuple[float, 
         A number; for ``"within"`` a pair, whose ends count as inside. A number that misses it raises where
         :func:`lib.page.evidence.is_strict` says so.
 
-    Examples
-    --------
     >>> expect("half of the draws are even", 0.49, "within", (0.45, 0.55))
     """
     ends = as_values("bound", bound)

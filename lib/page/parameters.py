@@ -43,8 +43,6 @@ def check_parameters(namespace: dict[str, Any], **limits: Limit) -> None:
         For each parameter a pair (lowest, highest), where a highest of ``None`` means no limit; a list of the values
         that are allowed; or ``None`` if all are.
 
-    Examples
-    --------
     >>> check_parameters({"__annotations__": {"seeds": int}, "seeds": 3}, seeds=(1, 100))
     """
     kinds = namespace.get("__annotations__", {})
@@ -125,8 +123,6 @@ def independent_seeds(seed: int, count: int) -> list[int]:
 
     Seed 0 gives 0, 1, 2, …, seed 1 gives 1000, 1001, …
 
-    Examples
-    --------
     >>> independent_seeds(2, 3)
     [2000, 2001, 2002]
     """

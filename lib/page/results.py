@@ -42,8 +42,6 @@ def record(name: str, value: Any) -> None:
     value
         A real number, a tensor, array or sequence of real numbers, or a pandas DataFrame of numbers and texts.
 
-    Examples
-    --------
     >>> record("slope", -0.5)
     >>> record("errors", np.zeros((4, 200)))
     """
@@ -114,8 +112,6 @@ def stored(name: str, table: str = "", folder: Path = FOLDER) -> pd.DataFrame:
     folder
         Where the results are.
 
-    Examples
-    --------
     >>> stored("implicit_bias_in_fourier_space/digit_margins", "runs")["one_minus_cosine"].max() < 1e-6
     np.True_
     """

@@ -35,8 +35,6 @@ def slider(
     label, caption, alt
         As for :func:`lib.page.movies.point_movie`; plain text.
 
-    Examples
-    --------
     >>> texts = {"label": "movie-empty", "caption": "Nothing.", "alt": "Two figures with nothing in them."}
     >>> slider([Figure(figsize=(3, 2)), Figure(figsize=(3, 2))], [1, 2], symbol="k", **texts).label
     'movie-empty'

@@ -27,8 +27,6 @@ class GroupFourier:
     Group, seed, ``dims`` and ``counts`` are as in :class:`~lib.symmetry.irreps.Irreducibles`; ``irreducibles`` are the
     representations themselves.
 
-    Examples
-    --------
     >>> from lib.symmetry.groups import Symmetric
     >>> F = GroupFourier(Symmetric(3))
     >>> f = torch.arange(6.0).double()

@@ -10,7 +10,7 @@ kernels are invariant, so that each stays right where the theorem's hypotheses f
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -22,9 +22,6 @@ from torch import Tensor
 from lib.checks import check_probabilities, unit_of
 from lib.transport.divergences import PIVOTS, Kind, dual_values, invariant_program, solve, transport
 from lib.transport.finite_spaces import FiniteSpace
-
-if TYPE_CHECKING:
-    pass
 
 Family = Literal["w1", "mmd", "alpha2", "kl"]
 FAMILIES = get_args(Family)
@@ -105,12 +102,8 @@ def mmd_invariant(space: FiniteSpace, q: Tensor, p: Tensor, bandwidth: float = 1
     """Return the supremum over the *invariant* functions of the same ball, for any kernel on the set.
 
     Functions are ``γ = Φw`` with ``K = ΦΦᵀ``, their norm is the least ``‖w‖``. With Z an orthonormal basis of all w for
-    which γ is invariant, the supremum is ``‖ZᵀΦᵀ(q − p)‖``. Arguments as in :func:`wasserstein`.
-
-    Raises
-    ------
-    ArithmeticError
-        The kernel is not positive semidefinite: the distances embed into no Euclidean space.
+    which γ is invariant, the supremum is ``‖ZᵀΦᵀ(q − p)‖``. Arguments as in :func:`wasserstein`. An ``ArithmeticError``
+    says that the kernel is not positive semidefinite: the distances embed into no Euclidean space.
     """
     kernel = space.kernel(bandwidth)
     values, vectors = np.linalg.eigh(kernel.double().cpu().numpy())

@@ -79,8 +79,6 @@ def w1_batch(x: Tensor, y: Tensor, action: Isometries) -> Tensor:
 
     Samples have one shape ``(replicates, n, dim)``; the values have no slopes.
 
-    Examples
-    --------
     >>> from lib.transport.quotient import no_group, turns
     >>> x, y = torch.tensor([[[1.0, 0.0]]]).double(), torch.tensor([[[0.0, 1.0]]]).double()
     >>> w1_batch(x, y, no_group(2)), w1_batch(x, y, turns(4)).round(decimals=6)

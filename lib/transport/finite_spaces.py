@@ -14,21 +14,11 @@ from lib.transport.quotient import no_group
 
 @dataclass(frozen=True, eq=False)
 class FiniteSpace:
-    """A finite metric space, with a group of bijections that need *not* be isometries.
+    """A finite metric space, with a group of bijections that need *not* be isometries."""
 
-    Attributes
-    ----------
-    points : Tensor
-        The points, shape ``(N, dim)``.
-    maps : Tensor
-        ``maps[σ, i]`` is the index of σ·point_i, shape ``(order, N)``, ``int64``; the rows form a group.
-    distances : Tensor
-        The metric, shape ``(N, N)``.
-    """
-
-    points: Tensor
-    maps: Tensor
-    distances: Tensor
+    points: Tensor  #: shape ``(N, dim)``
+    maps: Tensor  #: index of σ·point_i, shape ``(order, N)``, ``int64``; the rows form a group
+    distances: Tensor  #: the metric, shape ``(N, N)``
 
     @property
     def size(self) -> int:

@@ -48,8 +48,6 @@ def bootstrap(statistic: Callable[[Tensor], Tensor], seeds: int, resamples: int,
 def paired_interval(a: Tensor, b: Tensor) -> Interval:
     """Return the mean of a − b over the seeds with Student's 95 % interval for paired values, shapes ``(seeds,)``.
 
-    Examples
-    --------
     >>> found = paired_interval(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([0.5, 1.5, 2.6]))
     >>> round(found.value, 3), round(found.low, 3), round(found.high, 3)
     (0.467, 0.323, 0.61)
