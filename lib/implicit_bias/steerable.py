@@ -3,7 +3,7 @@
 A steerable network sends V_0 through spaces V_1, …, V_{L−2} and copies of the trivial representation to R, each layer
 W_k = Σ_j w_kj Ψ_j in a basis Ψ_j of the equivariant maps. Its predictor x ↦ ⟨x, β(w)⟩ is invariant. With orthonormal
 bases gradient flow on the coefficients w is gradient flow on the maps W_k (Chen, Zhu 2023). Only their blocks on
-invariant vectors matter: :class:`Reduction`.
+invariant vectors matter.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from lib.checks import check_tensor
-from lib.implicit_bias.linear_networks import Dense, LinearNetwork
+from lib.implicit_bias.linear_networks import LinearNetwork
 from lib.symmetry.actions import trivial
 from lib.symmetry.derived import Hom
 from lib.symmetry.haar import NullSpace, projection
@@ -85,36 +85,3 @@ def steerable_network(spaces: Sequence[Representation], outputs: int = 2) -> Lin
     chain = [*spaces, trivial(spaces[0].group, outputs)]
     layers = [SteerableLayer(source, target) for source, target in pairwise(chain)]
     return LinearNetwork(f"steerable over {spaces[0].group}", spaces[0].dim, layers)
-
-
-class Reduction:
-    """The fully connected network on invariants that a steerable network amounts to (Chen, Zhu 2023).
-
-    With orthonormal bases B_k of the invariant vectors of V_k (rows; B_0 of the invariant functionals ⟨·, β⟩ on V_0)
-    a network of :class:`SteerableLayer` computes ⟨C_{L−1} ⋯ C_1 B_0x, c_L⟩ with C_k = B_k W_k B_{k−1}ᵀ,
-    c_L = B_{L−1} w_L. ``frames`` are the B_k, shapes ``(m_k, dim V_k)``; ``network`` has the layers C_k and takes B_0x.
-    """
-
-    def __init__(self, network: LinearNetwork) -> None:
-        self._large = network
-        first = NullSpace(network.hidden[0].source.dual()).basis()
-        self.frames = [first, *(projection(layer.target).basis() for layer in network.hidden)]
-        layers = [Dense(len(P), len(Q)) for P, Q in pairwise(self.frames)]
-        self.network = LinearNetwork("fully connected on invariants", len(first), layers)
-
-    def parameters(self, w: Tensor) -> Tensor:
-        """Return the entries of all C_k and c_L, shapes ``(..., size) -> (..., network.size)``."""
-        return torch.cat([C.flatten(-2) for _, C in self._blocks(w)], dim=-1)
-
-    def rest(self, w: Tensor) -> Tensor:
-        """Return the entries of all W_k − B_kᵀ C_k B_{k−1}, one vector: what the network computes does not use them."""
-        pairs = zip(self._blocks(w), pairwise(self.frames))
-        return torch.cat([(W - Q.to(w).mT @ C @ P.to(w)).flatten(-2) for (W, C), (P, Q) in pairs], dim=-1)
-
-    def _blocks(self, w: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Return (W_k, C_k) for every layer, the last vector as a matrix with one row."""
-        *parts, last = w.split(self._large.sizes, dim=-1)
-        maps = [layer.matrix(part) for layer, part in zip(self._large.hidden, parts)]
-        frames = [frame.to(w) for frame in self.frames]
-        blocks = [(W, Q @ W @ P.mT) for W, (P, Q) in zip(maps, pairwise(frames))]
-        return [*blocks, (last[..., None, :], (last @ frames[-1].mT)[..., None, :])]

@@ -44,14 +44,12 @@ def linear_network(*tensors):
     return out
 
 
-REDUCTION = steerable.Reduction(LINEAR["steerable"])
 MAPS = projection(Hom(regular(D3), regular(D3))).basis().unflatten(-1, (6, 6))
 
 
-@call(normal(2, LINEAR["steerable"].size), MAPS, normal(2, len(MAPS)))
-def steerable_layers(w, maps, coefficients):
-    layer = steerable.SteerableLayer(regular(D3), regular(D3), maps)
-    return REDUCTION.parameters(w), REDUCTION.rest(w), layer.matrix(coefficients)
+@call(MAPS, normal(2, len(MAPS)))
+def steerable_layers(maps, coefficients):
+    return steerable.SteerableLayer(regular(D3), regular(D3), maps).matrix(coefficients)
 
 
 @call(SEPARABLE, LABELS, 0.5 * normal(LINEAR["diagonal"].size).abs() + 0.2, double=SOLVED, kept=(1, 2))
@@ -278,15 +276,14 @@ def particle_descent(start, teacher, x):
 # --- growing subspaces
 
 
-@call(normal(2, 3, 4), normal(5, 2), normal(2, 5, 2), law(5), normal(2, 4, 4), powers=4)
-def units(z, x, y, weights, teacher):
-    out = [discovery.network(z, x, discovery.ERF), discovery.pull(z, x, y, weights=weights)]
-    return out, discovery.population_pull(z, teacher, 1.0)
+@call(normal(2, 3, 4), normal(5, 2), normal(2, 5, 2), law(5), powers=4)
+def units(z, x, y, weights):
+    return discovery.network(z, x, discovery.ERF), discovery.pull(z, x, y, weights=weights)
 
 
 @call(torch.zeros(2, 0, 4, dtype=torch.float64), normal(2, 4, 4), draws=True)
 def discovered(basis, teacher):
-    move = lambda z: discovery.population_pull(z, teacher, 1.0)  # noqa: E731
+    move = lambda z: teacher.mean(1, keepdim=True) - z  # noqa: E731
     growth = discovery.Growth(particles=4, steps=3, threshold=1e-3)
     frame, escapes = discovery.grow(move, basis, growth, seeded(0))
     P = torch.diag_embed(torch.ones_like(teacher[:, 0]))
