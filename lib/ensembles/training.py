@@ -149,19 +149,10 @@ def train(
 ) -> Members:
     """Return the members after stochastic gradient descent on the cross-entropy, with moves drawn by each for itself.
 
-    Parameters
-    ----------
-    network, members
-        The ensemble, member numbers from ``first`` on.
-    table, labels
-        Training images moved by every group element, the identity first: ``(|G|, n, size, size)``; classes ``(n,)``.
-    epochs, batch, rate
-        Passes over the data, images per step, and the step.
-    seed, first
-        In epoch e = 1, 2, … the order of images, the same for all members, is drawn from (seed, e), the moves of member
-        i from (seed, i, e); ``first`` is the number of the first member.
-    shared
-        Whether all members see the moves of member 0 (a control).
+    The table holds the training images moved by every group element, the identity first, ``(|G|, n, size, size)``, the
+    labels are classes ``(n,)``. In epoch e = 1, 2, … the order of images, the same for all members, is drawn from
+    (seed, e), the moves of member i from (seed, i, e); the first member has the number ``first``. If ``shared``, all
+    see the moves of member 0 (a control).
 
     >>> net, x, y = Network(4, 2, 3), torch.rand(6, 4, 4), torch.arange(6) % 3
     >>> turned = torch.stack([x.rot90(k, (-2, -1)) for k in range(4)])

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from lib.checks import check_callable, check_choice, check_instance, check_tensor
+from lib.checks import check_choice, check_instance, check_tensor
 from lib.symmetry.derived import Hom
 from lib.symmetry.groups import FiniteGroup
 from lib.symmetry.representations import Representation
@@ -43,7 +43,7 @@ class Unit:
         parameters: Representation,
         name: str = "unit",
     ) -> None:
-        self.function, self.name = check_callable("function", function), name
+        self.function, self.name = function, name
         self.inputs, self.outputs, self.parameters = inputs, outputs, parameters
         for place, value in (("inputs", inputs), ("outputs", outputs), ("parameters", parameters)):
             if not isinstance(check_instance(place, value, Representation).group, FiniteGroup) or value.is_complex:

@@ -32,16 +32,10 @@ def check_parameters(namespace: dict[str, Any], **limits: Limit) -> None:
     """Refuse a parameter that is out of its limits, has another type, or is none of the notebook.
 
     Names are compared with those of the ``parameters`` cell and of the cell that papermill puts after it, as IPython
-    remembers them; what else the namespace holds, an earlier run's results for one, does not matter.
-
-    Parameters
-    ----------
-    namespace
-        ``globals()`` of the notebook, whose ``parameters`` cell has annotated every parameter. A refusal takes the
-        parameters out of it, and whatever the first check did not find there.
-    **limits
-        For each parameter a pair (lowest, highest), where a highest of ``None`` means no limit; a list of the values
-        that are allowed; or ``None`` if all are.
+    remembers them; what else the namespace, ``globals()`` of the notebook, holds does not matter. A refusal takes the
+    parameters out of it, and whatever the first check did not find there. Every parameter, which is annotated, has a
+    pair (lowest, highest), where a highest of ``None`` means no limit; a list of the values that are allowed; or
+    ``None`` if all are.
 
     >>> check_parameters({"__annotations__": {"seeds": int}, "seeds": 3}, seeds=(1, 100))
     """

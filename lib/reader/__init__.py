@@ -1,7 +1,7 @@
 """Where a reader brings something: an array, or a model.
 
 ``audit``, ``questions``   is this model equivariant, and if not, where, why, and what mends it?
-``report``, ``features``   is the law of these samples symmetric?
+``report``   is the law of these samples symmetric?
 ``scale``, ``planted``   how far is it not, and what would have been seen?
 ``price``, ``ways``   what would it save on this task, and where should one begin?
 ``door``   what comes in
