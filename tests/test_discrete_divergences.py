@@ -10,7 +10,7 @@ from scipy.optimize import minimize_scalar
 from lib.symmetry.actions import natural, planar
 from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
 from lib.symmetry.representations import MatrixRepresentation
-from lib.transport.divergences import KINDS, invariant_program, regularised_batch, w1
+from lib.transport.divergences import KINDS, regularised_batch, w1
 from lib.transport.kernels import mmd_squared
 from lib.transport.quotient import linear, no_group
 from tests.chapters import load
@@ -147,7 +147,7 @@ def test_wasserstein_on_the_line():
 def test_wasserstein_is_the_program_over_all_potentials(seed):
     space = oblique(seed=seed)
     q, p = laws_on(space, seed)
-    value = invariant_program(space.distances[None], q - p)
+    value = page.invariant_program(space.distances[None], q - p)
     assert float(wasserstein(space, q, p)) == pytest.approx(value, rel=1e-9)
 
 

@@ -5,7 +5,7 @@ import torch
 
 from lib.implicit_bias.gradient_flow import Integration, train
 from lib.implicit_bias.linear_networks import LinearNetwork, fully_connected
-from lib.implicit_bias.steerable import SteerableLayer, steerable_network
+from lib.implicit_bias.steerable import SteerableLayer
 from lib.symmetry.actions import natural, pixels, planar, regular, trivial, vectors
 from lib.symmetry.derived import Hom
 from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
@@ -14,7 +14,8 @@ from lib.symmetry.lie import SpecialOrthogonal
 from lib.symmetry.representations import MatrixRepresentation, Representation
 from tests.chapters import load
 
-Reduction = load("margins_and_augmentation").Reduction
+page = load("margins_and_augmentation")
+Reduction, steerable_network = page.Reduction, page.steerable_network
 
 
 def slanted(a: float) -> MatrixRepresentation:

@@ -82,13 +82,6 @@ def haar(group: FiniteGroup) -> Law:
     return Law("Haar", group, ((group.elements(), uniform(group.order)),))
 
 
-def mixture(group: FiniteGroup, share: float) -> Law:
-    """Return (1 − share) · Haar + share · identity, for which Π_ν − Π = share · (1 − Π) whatever the group."""
-    elements, weights = haar(group).listed()
-    neutral = (group.index(elements) == group.index(group.identity())).to(weights)
-    return Law("mixture", group, ((elements, (1 - share) * weights + share * neutral),))
-
-
 def published(sampler: str, group: FiniteGroup, side: int) -> Law:
     """Return the law of a published random transformation of images with so many pixels per side, executed.
 

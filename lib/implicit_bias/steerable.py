@@ -8,21 +8,16 @@ invariant vectors matter.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import pairwise
-
 import torch
 from torch import Tensor
 
 from lib.checks import check_tensor
-from lib.implicit_bias.linear_networks import LinearNetwork
-from lib.symmetry.actions import trivial
 from lib.symmetry.derived import Hom
 from lib.symmetry.haar import NullSpace, projection
 from lib.symmetry.representations import Representation
 
 
-def _require_unitary(name: str, representation: Representation) -> None:
+def require_unitary(name: str, representation: Representation) -> None:
     """Measure max |ρ(s)ρ(s)* − 1| over generators s; of a Lie group also exponentials of a basis of its algebra."""
     group = representation.group
     elements = group.generators()
@@ -42,7 +37,7 @@ class SteerableLayer:
     """
 
     def __init__(self, source: Representation, target: Representation, basis: Tensor | None = None) -> None:
-        _require_unitary("target", target)
+        require_unitary("target", target)
         maps = Hom(source, target)
         if basis is None:
             flat = (projection(maps) if maps.is_unitary else NullSpace(maps)).basis()
@@ -72,16 +67,3 @@ class SteerableLayer:
     def backward(self, b: Tensor) -> Tensor:
         """Return the matrix with columns Ψ_jᵀ b."""
         return torch.einsum("joi,...o->...ij", self.basis.to(b), b)
-
-
-def steerable_network(spaces: Sequence[Representation], outputs: int = 2) -> LinearNetwork:
-    """Return the steerable network V_0 → V_1 → … → 1^outputs → R in orthonormal bases, of depth ``len(spaces) + 1``.
-
-    All spaces, the input and the hidden ones, have to be unitary: only then do orbit averages, invariant margins and
-    augmentation agree. To study other inputs, build a network from :class:`SteerableLayer`.
-    """
-    for number, space in enumerate(spaces):
-        _require_unitary(f"spaces[{number}]", space)
-    chain = [*spaces, trivial(spaces[0].group, outputs)]
-    layers = [SteerableLayer(source, target) for source, target in pairwise(chain)]
-    return LinearNetwork(f"steerable over {spaces[0].group}", spaces[0].dim, layers)

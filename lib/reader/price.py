@@ -84,18 +84,10 @@ def price_of_symmetry(
 ) -> Price:
     """Return what an invariance saves on a task, by kernel ridge regression on the reader's samples and targets.
 
-    Parameters
-    ----------
-    data, target, group, action
-        As for :func:`lib.reader.report.symmetry_report`; the target keeps still, and the group has at most 64 elements.
-    moved_later
-        Whether inputs are moved at random where the model will be used; then they are so in the tests.
-    splits
-        Of the samples into known, validation and new ones.
-    seed
-        Of the splits.
-    **known
-        Further answers that :func:`lib.reader.ways.advice` takes: ``layers``, ``can_retrain``, ``generative`` …
+    Data, target, group and action are as for :func:`lib.reader.report.symmetry_report`; the target keeps still, and the
+    group has at most 64 elements. ``moved_later`` says whether inputs are moved at random where the model will be used;
+    then they are so in the tests. The samples are split at random, so many times, into known, validation and new ones.
+    Further answers, ``layers``, ``can_retrain``, ``generative`` …, are those of :func:`lib.reader.ways.advice`.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)

@@ -24,8 +24,7 @@ from torch import Tensor
 from lib.checks import check_float, check_int, generator_of
 from lib.reader.door import Samples, product_table, samples
 from lib.reader.moves import Action
-from lib.reader.planted import SHARES, kinds, smallest, with_asymmetry
-from lib.reader.scale import LEAST, Score, classified
+from lib.reader.scale import LEAST, SHARES, Score, classified, kinds, smallest, with_asymmetry
 
 _COLUMNS = 400  # of a family of features
 

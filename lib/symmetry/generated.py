@@ -17,6 +17,9 @@ class GeneratedGroup(PermutationGroup):
 
     The generators are ``int64`` of shape ``(r, n)``, r ≥ 1. A ``ValueError`` says which is no permutation, or that the
     group has more than ``limit`` elements.
+
+    >>> GeneratedGroup(torch.tensor([[1, 2, 0, 4, 3]]), "turn and swap").order
+    6
     """
 
     def __init__(self, permutations: Tensor, name: str, limit: int = CLOSURE_LIMIT) -> None:

@@ -48,7 +48,14 @@ def named(name: str) -> FiniteGroup:
 
 
 class TableGroup(FiniteGroup):
-    """The group of a multiplication table; element i is the vector ``(i,)``. See :func:`from_table`."""
+    """The group with a given multiplication table: entry (i, j) is the number of the product of i and j.
+
+    The table is ``int64`` of shape ``(n, n)``, n ≤ 512; element i is the vector ``(i,)``. If it is none of a group, a
+    ``ValueError`` says which axiom fails.
+
+    >>> from_table(torch.tensor([[0, 1], [1, 0]]), "parity").order
+    2
+    """
 
     def __init__(self, table: Tensor, name: str) -> None:
         n = len(table)
@@ -96,25 +103,7 @@ class TableGroup(FiniteGroup):
         return torch.tensor(found or [one], device="cpu")[:, None]
 
 
-def from_table(table: Tensor, name: str) -> TableGroup:
-    """Return the group with a given multiplication table: entry (i, j) is the number of the product of i and j.
-
-    The table is ``int64`` of shape ``(n, n)``, n ≤ 512. If it is none of a group, a ``ValueError`` says which axiom
-    fails.
-
-    >>> from_table(torch.tensor([[0, 1], [1, 0]]), "parity").order
-    2
-    """
-    return TableGroup(table, name)
-
-
-def from_permutations(permutations: Tensor, name: str) -> GeneratedGroup:
-    """Return the group that permutations generate, ``int64`` of shape ``(r, n)``; an element lists the images.
-
-    >>> from_permutations(torch.tensor([[1, 2, 0, 4, 3]]), "turn and swap").order
-    6
-    """
-    return GeneratedGroup(permutations, name)
+from_table, from_permutations = TableGroup, GeneratedGroup
 
 
 def from_generators(matrices: Tensor, name: str, limit: int = CLOSURE_LIMIT) -> MatrixRepresentation:

@@ -52,11 +52,6 @@ def wasserstein(x, y, a, b):
     return divergences.w1(x, y, TURNS), divergences.w1(x, y, RADIAL, a, b)
 
 
-@call(normal(2, 3, 3).abs(), torch.tensor([0.5, -0.3, -0.2], dtype=torch.float64))
-def invariant_potentials(distances, gain):
-    return divergences.invariant_program(distances, gain)
-
-
 @call(normal(2, 4, 2), normal(2, 3, 2), samples=(0, 1))
 def regularised(x, y):
     return divergences.regularised_batch(x, y, TURNS, "kl"), divergences.regularised_batch(x, y, TURNS, "alpha2", 2.0)
