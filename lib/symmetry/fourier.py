@@ -108,7 +108,6 @@ def spectrum(blocks: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     return torch.cat(values, -1), torch.cat(weights)
 
 
-@torch.no_grad()
 def schatten_norm(blocks: Sequence[Tensor], p: float) -> Tensor:
     """Return ‖f̂‖_p^{(S)} = (Σ_ρ d_ρ Σ_i σ_i(f̂(ρ))^p)^{1/p}, shape ``(...)``.
 
