@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -66,13 +66,6 @@ def check_instance(name: str, value: Any, kind: type | tuple[type, ...]) -> Any:
     if not isinstance(value, kind):
         wanted = " or ".join(k.__name__ for k in (kind if isinstance(kind, tuple) else (kind,)))
         raise TypeError(f"{name} must be a {wanted}, got {value!r} of type {type(value).__name__}")
-    return value
-
-
-def check_callable(name: str, value: Any) -> Callable:
-    """Return ``value`` if it can be called; raise ``TypeError`` otherwise."""
-    if not callable(value):
-        raise TypeError(f"{name} must be a function, got {value!r} of type {type(value).__name__}")
     return value
 
 

@@ -16,8 +16,6 @@ def default_device(device: str = "") -> torch.device:
     Single precision means 24 bits here: PyTorch's convolutions on a GPU round to 11 bits (TF32) unless they are told
     not to, and then a layer that commutes with its group misses it by 1e-3 instead of 1e-7.
 
-    Examples
-    --------
     >>> str(default_device("cpu"))
     'cpu'
     """

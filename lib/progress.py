@@ -15,8 +15,6 @@ def progress(items: Collection[Any]) -> Iterator[Any]:
     The bar goes when the loop ends. Without a frontend that a person can type into (tests, papermill, sweeps, plain
     Python) there is none, so stored outputs do not depend on it; nor is there one inside of another.
 
-    Examples
-    --------
     >>> [n**2 for n in progress([1, 2, 3])]
     [1, 4, 9]
     """

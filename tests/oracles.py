@@ -10,8 +10,9 @@ from torch import Tensor
 
 from lib.mean_field.descent import TeacherData
 from lib.symmetry.representations import Representation
-from lib.transport.divergences import invariant_program, transport
+from lib.transport.divergences import transport
 from lib.transport.quotient import Isometries
+from tests.chapters import load
 
 
 def symmetrize_measure(points: Tensor, action: Representation, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -49,7 +50,8 @@ def w1_invariant_program(x: Tensor, y: Tensor, action: Isometries) -> float:
     """
     points = torch.cat([x, y])
     gain = torch.cat([x.new_full((len(x),), 1 / len(x)), y.new_full((len(y),), -1 / len(y))])
-    return invariant_program(action.plain_distance(points, action.images(points)), gain)
+    program = load("structure_preserving_gans").invariant_program
+    return program(action.plain_distance(points, action.images(points)), gain)
 
 
 class FixedData(TeacherData):

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from lib.mean_field.discovery import ERF, Growth, grow, network, population_pull, pull, train_inside
+from lib.mean_field.discovery import ERF, Growth, grow, network, pull, train_inside
 from lib.symmetry.actions import natural, pixels, planar, regular
 from lib.symmetry.derived import Hom
 from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
@@ -88,7 +88,7 @@ def test_the_arcsine_formula_has_the_gradient_of_lib() -> None:
     z, t = torch.randn(2, 3, 9, generator=torch.Generator().manual_seed(1)).double()
     for s in (0.3, 4.0):
         slope = torch.func.grad(partial(page().population_risk, s=s))(z.view(3, 3, 3), t.view(3, 3, 3))
-        assert torch.allclose(population_pull(z[None], t[None], s)[0], -3 * slope.flatten(1))
+        assert torch.allclose(page().population_pull(z[None], t[None], s)[0], -3 * slope.flatten(1))
     assert abs(page().population_risk(t.view(3, 3, 3), t.view(3, 3, 3))) < 1e-15
 
 
@@ -123,7 +123,7 @@ def test_stuck_means_no_linear_part_given_what_is_known() -> None:
     """Theorem: the velocity out of F is E f σ'(u·X) X_⊥, here by plain sampling, whatever the other particles are."""
     teacher, line = page().teachers(ACTIONS["S3"])[:1], page().first_two(3)[:1]
     clouds = torch.stack([torch.tensor([[0.7], [-1.0]]) * line, torch.tensor([[0.7], [3.0]]) * line]).double()
-    v = population_pull(clouds, teacher.expand(2, -1, -1), 4.0)[:, 0]
+    v = page().population_pull(clouds, teacher.expand(2, -1, -1), 4.0)[:, 0]
     rest = v - v @ line.T @ line
     assert torch.allclose(rest[0], rest[1], atol=1e-14)
     x = 4.0 * torch.randn(400_000, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)

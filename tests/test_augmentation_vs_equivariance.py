@@ -11,8 +11,8 @@ import torch
 
 from lib.augmentation import risks
 from lib.augmentation.augmented_descent import NOMINAL, Task, augmented, forecast, train
-from lib.augmentation.networks import IMAGE_GROUPS, classifier_network, image_representation, uneven
-from lib.augmentation.sampling_laws import haar, mixture, published
+from lib.augmentation.networks import IMAGE_GROUPS, classifier_network, image_representation
+from lib.augmentation.sampling_laws import haar, published
 from lib.symmetry.actions import motions, natural, pixels, translations
 from lib.symmetry.derived import Hom
 from lib.symmetry.groups import Cyclic, Symmetric
@@ -130,7 +130,7 @@ def test_gradients_agree_on_e(page: SimpleNamespace, name: str) -> None:
 def test_gradients_disagree_without_the_assumptions(page: SimpleNamespace, name: str) -> None:
     task = page.toy(name, 0)
     sampler = "rotations" if name == "rot" else name
-    assert page.largest_gap(page.toy(name, 0, activation=uneven), 0) > 1e-3
+    assert page.largest_gap(page.toy(name, 0, activation=page.uneven), 0) > 1e-3
     assert page.largest_gap(task, 0, push=0.1) > 1e-3
     assert page.largest_gap(task, 0, published(sampler, task.network.architecture.group, 8)) > 1e-3
 
@@ -204,7 +204,7 @@ def test_laws_sample_what_they_list() -> None:
     assert bool(((drawn / 40_000 - expected).abs() <= 4.5 * error + 1e-12).all())
 
 
-def test_average_over_a_law() -> None:
+def test_average_over_a_law(page: SimpleNamespace) -> None:
     V = pixels(translations(4), 4)
     H = Hom(V, V)
     x = torch.randn(3, 16, 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -212,20 +212,20 @@ def test_average_over_a_law() -> None:
     law = published("translations", V.group, 4)
     direct = sum(w * H.apply(g, x) for g, w in zip(law.listed()[0], law.listed()[1].tolist(), strict=True))
     assert torch.allclose(law.average(H, x), direct, atol=1e-12)
-    assert torch.allclose(mixture(V.group, 0.3).average(H, x), 0.7 * OrbitMean(H)(x) + 0.3 * x, atol=1e-12)
+    assert torch.allclose(page.mixture(V.group, 0.3).average(H, x), 0.7 * OrbitMean(H)(x) + 0.3 * x, atol=1e-12)
     with pytest.raises(ValueError, match="weights must hold nonnegative"):
-        mixture(V.group, 1.5)
+        page.mixture(V.group, 1.5)
 
 
 # --- A6, A7
 
 
-def test_prediction_of_the_bias_is_the_first_exact_step(tiny: dict[str, Task]) -> None:
+def test_prediction_of_the_bias_is_the_first_exact_step(page: SimpleNamespace, tiny: dict[str, Task]) -> None:
     """One step of the exact average over ν, against the norm of (Π_ν − Π)∇R computed on the layers."""
     for group, task in tiny.items():
         start = task.network.start(3, 0, torch.float64)
         H = task.network.architecture.group
-        for law in (published(group, H, 4), mixture(H, 0.3)):
+        for law in (published(group, H, 4), page.mixture(H, 0.3)):
             step = [train(task, start, how, 1, 1e-3) for how in (augmented(law), NOMINAL)]
             bias, _, slope = forecast(task, start, law)
             assert torch.allclose(bias, step[0].drift[-1] / step[1].drift[-1], rtol=1e-7)

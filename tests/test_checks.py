@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from lib.checks import (
-    check_callable,
     check_choice,
     check_float,
     check_instance,
@@ -75,12 +74,6 @@ def test_choices() -> None:
     assert check_choice("route", "sum", iter(["sum", "orbits"])) == "sum"
     with pytest.raises(ValueError, match=r"route must be one of \['sum', 'orbits'\], got 'both'"):
         check_choice("route", "both", ["sum", "orbits"])
-
-
-def test_functions() -> None:
-    assert check_callable("f", len) is len
-    with pytest.raises(TypeError, match="f must be a function, got 3 of type int"):
-        check_callable("f", 3)
 
 
 def test_kinds() -> None:

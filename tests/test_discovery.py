@@ -19,7 +19,6 @@ from lib.mean_field.discovery import (
     ended,
     grow,
     network,
-    population_pull,
     pull,
     train_inside,
 )
@@ -30,7 +29,9 @@ from lib.symmetry.derived import Hom
 from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
 from lib.symmetry.haar import projection
 from lib.symmetry.representations import Representation
+from tests.chapters import load
 
+population_pull = load("architecture_discovery").population_pull
 ACTIONS = [natural(Symmetric(2)), natural(Symmetric(3)), pixels(Dihedral(4), 2), regular(Cyclic(4)), planar(Cyclic(4))]
 ZERO = torch.zeros(2, 0, 4, dtype=torch.float64)
 

@@ -10,24 +10,22 @@ from scipy.optimize import minimize_scalar
 from lib.symmetry.actions import natural, planar
 from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
 from lib.symmetry.representations import MatrixRepresentation
-from lib.transport.discrete_divergences import (
-    FAMILIES,
-    divergence,
-    invariant_divergence,
-    mmd,
-    mmd_invariant,
-    regularised,
-    regularised_invariant,
-    wasserstein,
-    wasserstein_invariant,
-    wasserstein_potential,
-)
-from lib.transport.divergences import KINDS, invariant_program, regularised_batch, w1
-from lib.transport.finite_spaces import FiniteSpace, orbit_closure
+from lib.transport.divergences import KINDS, regularised_batch, w1
 from lib.transport.kernels import mmd_squared
 from lib.transport.quotient import linear, no_group
+from tests.chapters import load
 from tests.oracles import feature_average, symmetrize_measure
 
+page = load("structure_preserving_gans")
+FAMILIES, FiniteSpace, divergence, invariant_divergence = (
+    getattr(page, name) for name in ("FAMILIES", "FiniteSpace", "divergence", "invariant_divergence")
+)
+mmd, mmd_invariant, regularised, regularised_invariant = (
+    getattr(page, name) for name in ("mmd", "mmd_invariant", "regularised", "regularised_invariant")
+)
+orbit_closure, wasserstein, wasserstein_invariant, wasserstein_potential = (
+    getattr(page, name) for name in ("orbit_closure", "wasserstein", "wasserstein_invariant", "wasserstein_potential")
+)
 DOUBLE = torch.float64
 GROUPS = {
     "C2 on the line": MatrixRepresentation(Cyclic(2), 1, lambda g: (1.0 - 2.0 * g.double())[..., None], "R^1"),
@@ -149,7 +147,7 @@ def test_wasserstein_on_the_line():
 def test_wasserstein_is_the_program_over_all_potentials(seed):
     space = oblique(seed=seed)
     q, p = laws_on(space, seed)
-    value = invariant_program(space.distances[None], q - p)
+    value = page.invariant_program(space.distances[None], q - p)
     assert float(wasserstein(space, q, p)) == pytest.approx(value, rel=1e-9)
 
 
@@ -189,7 +187,7 @@ def test_mmd_is_reached_by_its_witness_and_by_no_other_function():
     q, p = laws_on(space)
     kernel = space.kernel(0.6)
     witness = kernel @ (q - p)
-    value = mmd(space, q, p, bandwidth=0.6)
+    value = mmd(space, q, p, width=0.6)
     norm = (witness @ torch.linalg.solve(kernel, witness)).sqrt()
     torch.testing.assert_close((q - p) @ witness / norm, value)
     weights = torch.randn(200, space.size, generator=torch.Generator().manual_seed(0), dtype=DOUBLE)

@@ -20,10 +20,11 @@ from matplotlib.colors import to_rgb
 from matplotlib.image import imread
 from PIL import Image
 
-from lib.page.figure_data import LARGEST, figure_data
 from lib.page.figures import (
     COLOURS,
+    LARGEST,
     PIXELS_PER_INCH,
+    figure_data,
     image_grid,
     in_few_colours,
     png,

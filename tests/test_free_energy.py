@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lib.mean_field.finite_volumes import flow, step
-from lib.mean_field.free_energy import FreeEnergy
+from tests.chapters import load
 
+page = load("gibbs_law_and_its_flow")
+FreeEnergy, flow, step = page.FreeEnergy, page.flow, page.step
 seeds = st.integers(0, 2**31)
 
 
@@ -204,21 +205,6 @@ def test_flow_records_what_happened() -> None:
 
 
 # --- bad input ---
-
-
-@pytest.mark.parametrize(
-    ("change", "match"),
-    [
-        ({"unit": lambda a, z: a + 0 * z[..., :1]}, "unit"),
-        ({"y": torch.zeros(3).double()}, "y must have shape"),
-        ({"weights": torch.tensor([2.0, -1, 0, 0]).double()}, "weights must hold nonnegative"),
-    ],
-)
-def test_functionals_refuse_what_does_not_fit(change: dict, match: str) -> None:
-    F = random_functional(0)
-    names = ("unit", "x", "y", "weights", "grid", "penalty", "temperature")
-    with pytest.raises(ValueError, match=match):
-        FreeEnergy(**({name: getattr(F, name) for name in names} | change))
 
 
 def test_solvers_say_that_they_fail() -> None:

@@ -13,8 +13,6 @@ import torch
 from scipy.stats import t as student
 from torch import Tensor
 
-from lib.mean_field.finite_volumes import flow
-from lib.mean_field.free_energy import FreeEnergy
 from lib.mean_field.particles import intrinsic_derivative
 from lib.mean_field.units import Layer
 from lib.symmetry.actions import sign
@@ -132,7 +130,7 @@ def test_particles_follow_the_flow_on_their_way(page: SimpleNamespace) -> None:
 def test_the_path_is_fine_enough(page: SimpleNamespace) -> None:
     """Half the step moves the mean of the law at time 10 by about 0.001, far less than the clouds can see."""
     F = page.free_energy(0.05, 0.02)
-    paths = [flow(F, page.sides(F)[1], h, 1.0, 0.0, round(10 / h)) for h in (0.02, 0.01)]
+    paths = [page.flow(F, page.sides(F)[1], h, 1.0, 0.0, round(10 / h)) for h in (0.02, 0.01)]
     means = [float(path.laws[-1] @ F.grid) for path in paths]
     assert abs(means[0] - means[1]) < 2e-3
 
@@ -143,8 +141,10 @@ def test_the_path_is_fine_enough(page: SimpleNamespace) -> None:
 def test_a_plane_of_units_that_ignore_one_parameter_is_a_line(page: SimpleNamespace) -> None:
     """The Gibbs law is then a product: that of the line, and a Gaussian."""
     F = page.plane(0.1, 0.1, 24)
-    line = FreeEnergy(lambda x, z: torch.tanh(x * z), F.x, F.y, F.weights, F.grid.view(24, 24, 2)[:, 0, 0], 0.1, 0.1)
-    flat = FreeEnergy(lambda x, z: torch.tanh(x * z[..., 0]), F.x, F.y, F.weights, F.grid, 0.1, 0.1)
+    line = page.FreeEnergy(
+        lambda x, z: torch.tanh(x * z), F.x, F.y, F.weights, F.grid.view(24, 24, 2)[:, 0, 0], 0.1, 0.1
+    )
+    flat = page.FreeEnergy(lambda x, z: torch.tanh(x * z[..., 0]), F.x, F.y, F.weights, F.grid, 0.1, 0.1)
     one, two = line.minimiser(), flat.minimiser()
     other = torch.softmax(-(line.grid**2) / 2, 0)
     torch.testing.assert_close(two.view(24, 24), one[:, None] * other, atol=1e-13, rtol=0)

@@ -12,11 +12,12 @@ from lib.transport.learning_curves import (
     Curve,
     bootstrap,
     equivalent_factor,
-    factor_by_level,
-    median_gap,
     paired_interval,
 )
+from tests.chapters import load
 
+page = load("what_a_symmetry_saves")
+factor_by_level, median_gap = page.factor_by_level, page.median_gap
 SIZES = torch.tensor([10, 30, 100, 300, 1000])
 
 

@@ -11,7 +11,6 @@ import torch
 from scipy.optimize import linprog
 
 from lib.implicit_bias.margins import NotSeparable, angle, invariant_max_margin, max_margin, one_minus_cosine
-from lib.implicit_bias.steerable import steerable_network
 from lib.symmetry.actions import pixels, planar, regular
 from lib.symmetry.groups import Cyclic, Dihedral
 from lib.symmetry.haar import projection
@@ -183,7 +182,7 @@ def test_without_unitarity_training_finds_the_invariant_margin(page: SimpleNames
     assert one_minus_cosine(end, limit) < 1e-8
     assert angle(end, other) > 0.01
     with pytest.raises(ValueError, match="unitary"):
-        steerable_network([page.slanted(1.0)])
+        page.steerable_network([page.slanted(1.0)])
 
 
 @pytest.mark.parametrize(("kind", "count"), [("square", 2), ("relu", 6)])

@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from lib.augmentation.risks import Risks, SmallNetwork, descend, gradient, hessian, hessian_product
+from lib.augmentation.risks import Risks, SmallNetwork, gradient, hessian, hessian_product
 from lib.symmetry.actions import natural
 from lib.symmetry.groups import Symmetric
+from tests.chapters import load
 
 NODES = natural(Symmetric(3))
 NETWORK = SmallNetwork((NODES, NODES + NODES, NODES))
@@ -67,7 +68,7 @@ def test_derivatives_treat_runs_apart() -> None:
 
 def test_descent_is_gradient_descent() -> None:
     risks, a = small_problem()
-    end, seen = descend(risks.nominal, a, 0.1, 3, risks.nominal)
+    end, seen = load("stability_of_augmentation").descend(risks.nominal, a, 0.1, 3, risks.nominal)
     by_hand = a
     for _ in range(3):
         by_hand = by_hand - 0.1 * gradient(risks.nominal, by_hand)

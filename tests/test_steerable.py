@@ -5,13 +5,17 @@ import torch
 
 from lib.implicit_bias.gradient_flow import Integration, train
 from lib.implicit_bias.linear_networks import LinearNetwork, fully_connected
-from lib.implicit_bias.steerable import Reduction, SteerableLayer, steerable_network
+from lib.implicit_bias.steerable import SteerableLayer
 from lib.symmetry.actions import natural, pixels, planar, regular, trivial, vectors
 from lib.symmetry.derived import Hom
 from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
 from lib.symmetry.haar import invariant_dimension, projection
 from lib.symmetry.lie import SpecialOrthogonal
 from lib.symmetry.representations import MatrixRepresentation, Representation
+from tests.chapters import load
+
+page = load("margins_and_augmentation")
+Reduction, steerable_network = page.Reduction, page.steerable_network
 
 
 def slanted(a: float) -> MatrixRepresentation:

@@ -21,7 +21,6 @@ from lib.symmetry.derived import Hom
 from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
 from lib.symmetry.haar import projection
 from lib.symmetry.own_groups import named
-from lib.transport.discrete_divergences import FAMILIES, divergence, invariant_divergence
 from lib.transport.two_sample import outside_interval
 from tests.chapters import load
 
@@ -97,8 +96,8 @@ def test_tied_layers_are_all_equivariant_layers(page: SimpleNamespace, name: str
 def test_both_suprema_agree(page: SimpleNamespace) -> None:
     for invariant in (True, False):
         sides = page.compare(ACTIONS, [21, 22], invariant=invariant)
-        assert set(sides.index.get_level_values("family")) == set(FAMILIES)
-        assert len(sides) == 2 * len(ACTIONS) * len(FAMILIES)
+        assert set(sides.index.get_level_values("family")) == set(page.FAMILIES)
+        assert len(sides) == 2 * len(ACTIONS) * len(page.FAMILIES)
         assert float(sides.min().min()) > 0.005
         assert float(page.gap(sides).max()) <= 1e-6
 
@@ -131,8 +130,8 @@ def test_the_program_by_hand(page: SimpleNamespace) -> None:
     q, p = rng.dirichlet(np.ones(space.size), 2)  # not invariant
     d, labels = space.distances.numpy(), space.labels.numpy()
     laws = torch.from_numpy(q), torch.from_numpy(p)
-    assert page.supremum(q, p, d, np.arange(space.size)) == pytest.approx(float(divergence("w1", space, *laws)))
-    assert page.supremum(q, p, d, labels) == pytest.approx(float(invariant_divergence("w1", space, *laws)))
+    assert page.supremum(q, p, d, np.arange(space.size)) == pytest.approx(float(page.divergence("w1", space, *laws)))
+    assert page.supremum(q, p, d, labels) == pytest.approx(float(page.invariant_divergence("w1", space, *laws)))
     n = space.size  # the dual of the first: transport
     rows = np.kron(np.eye(n), np.ones(n)), np.kron(np.ones(n), np.eye(n))
     cost = linprog(d.ravel(), A_eq=np.vstack(rows), b_eq=np.r_[q, p]).fun
@@ -145,10 +144,10 @@ def test_one_sector_looks_perfect_to_invariant_discriminators(page: SimpleNamesp
         P, Q = page.one_sector(space, np.random.default_rng(number))
         assert sorted(space.labels[P > 0].tolist()) == list(range(space.orbits))
         assert torch.allclose(Q, space.symmetrise_law(Q))
-        for family in FAMILIES:
+        for family in page.FAMILIES:
             everything, invariant = page.both_sides(family, space, Q, P)
             assert max(everything, invariant) < 1e-7
-            assert float(divergence(family, space, Q, P, 0.5, 0.7)) > 0.05
+            assert float(page.divergence(family, space, Q, P, 0.5, 0.7)) > 0.05
 
 
 def test_a_shear_loses_gracefully(page: SimpleNamespace) -> None:

@@ -18,7 +18,7 @@ from lib.images.turns import Turns
 from lib.symmetry.actions import pixels
 from lib.symmetry.groups import Cyclic, Dihedral
 from lib.transport.invariance import orbit_test
-from lib.transport.learning_curves import Curve, equivalent_factor, median_gap
+from lib.transport.learning_curves import Curve, equivalent_factor
 from tests.chapters import load
 
 
@@ -71,7 +71,7 @@ def test_two_smart_players_draw_better_tissue() -> None:
     laws = {name: tissue_law(name) for name in ("as cut", "darkest side up")}
     games = page.pairings_of(Game(iterations=120))
     found = {name: page.outcomes(laws, games[name], [400]) for name in (page.PLAIN, page.SMART)}
-    gaps = {law: median_gap(*(found[name][law]["frechet"][0] for name in found)) for law in laws}
+    gaps = {law: page.median_gap(*(found[name][law]["frechet"][0] for name in found)) for law in laws}
     assert gaps["as cut"].low > 0
     assert gaps["darkest side up"].high < 0
 

@@ -28,11 +28,6 @@ Activation = Callable[[Tensor], Tensor]
 ACTIVATIONS: dict[str, Activation] = {"leaky": lambda x: leaky_relu(x, 0.01), "tanh": torch.tanh, "none": lambda x: x}
 
 
-def uneven(x: Tensor) -> Tensor:
-    """Return leaky ReLU with a slope that depends on the coordinate: *not* equivariant, for controls."""
-    return leaky_relu(x, 0.01) * torch.linspace(0.5, 1.5, x.shape[-1], dtype=x.dtype, device=x.device)
-
-
 @dataclass(frozen=True)
 class Space:
     """The space R^channels ⊗ V on which the group acts through V."""

@@ -109,23 +109,3 @@ def hessian(risk: Risk, parameters: Tensor) -> Tensor:
     basis = torch.eye(parameters.shape[-1], dtype=parameters.dtype, device=parameters.device)
     columns = torch.func.vmap(lambda v: hessian_product(risk, parameters, v.expand_as(parameters)))(basis)
     return columns.movedim(0, -1)
-
-
-def descend(
-    risk: Risk, start: Tensor, rate: float, steps: int, observe: Callable[[Tensor], Tensor]
-) -> tuple[Tensor, Tensor]:
-    """Run full-batch gradient descent A ← A − h ∇R(A), shape ``(..., dim L)``, and watch it.
-
-    Returns the last parameters, and what was observed of them before the first and after every step, shape
-    ``(steps + 1, ...)``.
-
-    Examples
-    --------
-    >>> descend(lambda a: a.square().sum(-1), torch.ones(2), 0.25, 1, torch.clone)[0]
-    tensor([0.5000, 0.5000])
-    """
-    parameters, seen = start.detach().clone(), [observe(start)]
-    for _ in range(steps):
-        parameters = parameters - rate * gradient(risk, parameters)
-        seen.append(observe(parameters))
-    return parameters, torch.stack(seen)

@@ -82,21 +82,12 @@ def haar(group: FiniteGroup) -> Law:
     return Law("Haar", group, ((group.elements(), uniform(group.order)),))
 
 
-def mixture(group: FiniteGroup, share: float) -> Law:
-    """Return (1 − share) · Haar + share · identity, for which Π_ν − Π = share · (1 − Π) whatever the group."""
-    elements, weights = haar(group).listed()
-    neutral = (group.index(elements) == group.index(group.identity())).to(weights)
-    return Law("mixture", group, ((elements, (1 - share) * weights + share * neutral),))
-
-
 def published(sampler: str, group: FiniteGroup, side: int) -> Law:
     """Return the law of a published random transformation of images with so many pixels per side, executed.
 
     Samplers are ``"rotations"``, ``"flattened rotations"``, ``"row shifts"``, ``"translations"`` and ``"motions"``; the
     group is C4, or shifts, or shifts and turns, as from ``image_representation``.
 
-    Examples
-    --------
     >>> from lib.symmetry.groups import Cyclic
     >>> published("rotations", Cyclic(4), 8).listed()[1].tolist()
     [0.4, 0.4, 0.2, 0.0]

@@ -106,20 +106,10 @@ def draw_members(
 ) -> Members:
     """Return members ``first`` to ``first + count − 1`` with Gaussian weights; member i depends on seed and i only.
 
-    They are drawn on the CPU; the bias of the head is zero.
-
-    Parameters
-    ----------
-    network, count, seed, first
-        The architecture, how many members, the seed of the ensemble, and the number of the first member.
-    tilt
-        Means of the left, middle and right taps of every filter. Without it the law is the same for all taps of the
-        support, and invariant under quarter turns and mirrors.
-    head
-        Standard deviation of the head: ``"unit"``, 1, as Nordenfors and Flinth have it; ``"small"``, 1/√(number of its
-        inputs), so that logits start at size one. Filters have standard deviation 1.
-    dtype, device
-        Of the parameters.
+    They are drawn on the CPU; the bias of the head is zero. Filters have standard deviation 1; the head has 1, if it is
+    ``"unit"`` as Nordenfors and Flinth have it, or 1/√(number of its inputs), if it is ``"small"``, so that logits
+    start at size one. ``tilt`` holds the means of the left, middle and right taps of every filter. Without it the law
+    is the same for all taps of the support, and invariant under quarter turns and mirrors.
     """
     check_choice("head", head, ("unit", "small"))
     here = {"dtype": torch.float64, "device": "cpu"}
@@ -159,22 +149,11 @@ def train(
 ) -> Members:
     """Return the members after stochastic gradient descent on the cross-entropy, with moves drawn by each for itself.
 
-    Parameters
-    ----------
-    network, members
-        The ensemble, member numbers from ``first`` on.
-    table, labels
-        Training images moved by every group element, the identity first: ``(|G|, n, size, size)``; classes ``(n,)``.
-    epochs, batch, rate
-        Passes over the data, images per step, and the step.
-    seed, first
-        In epoch e = 1, 2, … the order of images, the same for all members, is drawn from (seed, e), the moves of member
-        i from (seed, i, e); ``first`` is the number of the first member.
-    shared
-        Whether all members see the moves of member 0 (a control).
+    The table holds the training images moved by every group element, the identity first, ``(|G|, n, size, size)``, the
+    labels are classes ``(n,)``. In epoch e = 1, 2, … the order of images, the same for all members, is drawn from
+    (seed, e), the moves of member i from (seed, i, e); the first member has the number ``first``. If ``shared``, all
+    see the moves of member 0 (a control).
 
-    Examples
-    --------
     >>> net, x, y = Network(4, 2, 3), torch.rand(6, 4, 4), torch.arange(6) % 3
     >>> turned = torch.stack([x.rot90(k, (-2, -1)) for k in range(4)])
     >>> members = train(net, draw_members(net, 5), turned, y, epochs=2)

@@ -58,21 +58,11 @@ class ImageNoise:
 class Generator(nn.Module):
     """A class-conditional generator: dense layer, blocks that double the size, one convolution, tanh.
 
-    Parameters
-    ----------
-    size
-        Side of the images: 4, 5, 6 or 7 times a power of two, at least 8. The dense layer makes a map of the odd or
-        smallest size (28 = 4 · 7, 64 = 16 · 4).
-    colours, classes
-        Channels of the images; number of labels. One class (all labels 0) is the unconditional generator.
-    channels
-        *Total* channels of the hidden layers, a multiple of the order of the group.
-    group, kind
-        A key of ``GROUPS``, ``"none"`` for the plain generator; and one of ``KINDS``.
-    latent
-        Length of z.
-    rng
-        Source of the initial weights; torch's global generator is left as it was.
+    The side ``size`` of the images is 4, 5, 6 or 7 times a power of two, at least 8: the dense layer makes a map of the
+    odd or smallest size (28 = 4 · 7, 64 = 16 · 4). Images have so many ``colours``; one class (all labels 0) is the
+    unconditional generator. ``channels`` is the *total* of a hidden layer, a multiple of the order of the group, which
+    is a key of ``GROUPS``, ``"none"`` for the plain generator; the kind is one of ``KINDS``; ``latent`` is the length
+    of z. Initial weights come from ``rng``; torch's global generator is left as it was.
     """
 
     def __init__(
@@ -169,17 +159,9 @@ def players(
 ) -> tuple[Generator, Discriminator]:
     """Return both players of a game before training; they depend on the arguments only.
 
-    Parameters
-    ----------
-    pairing
-        Kinds of generator and discriminator, one of ``KINDS`` and of ``JUDGES``, as in ``"plain/invariant"``.
-    group
-        Symmetry of the players that have one, ``"p4"``, ``"p4m"`` or ``"p8"``.
-    size, colours, classes, latent
-        As for :class:`Generator`.
-    channels, matched
-        Total channels of both players. If ``matched``, symmetric ones have as many as give them the parameters of a
-        plain one of so many channels.
+    The pairing names kinds of both, one of ``KINDS`` and of ``JUDGES``, as in ``"plain/invariant"``; the group is the
+    symmetry of those that have one, ``"p4"``, ``"p4m"`` or ``"p8"``. If ``matched``, these have as many channels as
+    give them the parameters of a plain one of so many. The rest is as for :class:`Generator`.
     """
     kind, judge = kinds_of(pairing, KINDS, JUDGES)
 

@@ -120,12 +120,8 @@ def gradient_penalty(
     both at points that the generator draws uniformly on segments between a real and a generated point; ``real``:
     E ‖∇γ‖²/2 at real points (Mescheder et al. 2018). All are differentiable in the discriminator's parameters.
 
-    Parameters
-    ----------
-    discriminator
-        Maps points ``(..., n, *event)`` to scores ``(..., n)``; every score may depend on its own point only.
-    real, fake
-        Points ``(..., n, d)`` of one shape; for ``real``, which does not look at ``fake``, also images.
+    The discriminator maps points ``(..., n, *event)`` to scores ``(..., n)``, each of its own point only. Real and fake
+    points have one shape ``(..., n, d)``; for ``real``, which does not look at the fake ones, also that of images.
     """
     points = check_tensor("real", real, inexact=True, real=True).detach()
     if check_choice("kind", kind, PENALTIES) != "real":

@@ -48,11 +48,6 @@ def act_on_images(group: str, g: Tensor, images: Tensor) -> Tensor:
     return torch.where(g[..., None, None] % 2 == 1, _eighth_turn(moved), moved) if group == "p8" else moved
 
 
-def move_images(group: str, images: Tensor, rng: torch.Generator) -> Tensor:
-    """Return every image moved by a random element of a group of ``GROUPS``."""
-    return act_on_images(group, GROUPS[group].sample(len(images), rng), images)
-
-
 def act_on_features(group: str, g: Tensor, features: Tensor) -> Tensor:
     """Return the moved feature maps ``(ρ(g) f)(a, x) = f(g⁻¹a, g⁻¹x)``, shape ``(n, channels · |H|, size, size)``."""
     G, g = _check_action(group, g, features)
@@ -140,16 +135,9 @@ class PlanarConv2d(nn.Conv2d):
     It is an ``nn.Conv2d`` whose ``weight`` and ``bias`` are torch parametrizations of fewer free numbers. Initial
     weights are normal with variance 1 / fan-in, the fan-in being that of the expanded filters.
 
-    Parameters
-    ----------
-    inputs, outputs
-        Channels, *not* counting the |H| values that each has on the group.
-    group
-        A key of ``GROUPS``; with ``"none"`` this is an ordinary convolution.
-    kernel
-        Side of the filters, odd: an even filter has no centre pixel to turn about.
-    source, target
-        ``"plane"`` or ``"group"``; plane to group lifts an image, group to plane returns to one.
+    Inputs and outputs are channels, *not* counting the |H| values that each has on the group, a key of ``GROUPS``; with
+    ``"none"`` this is an ordinary convolution. The kernel has an odd side: an even one has no centre pixel to turn
+    about. Source and target are ``"plane"`` or ``"group"``; plane to group lifts an image, group to plane returns.
     """
 
     def __init__(

@@ -16,20 +16,12 @@ PHOTOGRAPHS = ("astronaut", "chelsea", "coffee", "rocket")
 
 @dataclass(frozen=True)
 class Digits:
-    """Handwritten digits as rows of 64 grey values in [0, 1], split into a training and a test part.
+    """Handwritten digits as rows of 64 grey values in [0, 1], split into a training and a test part."""
 
-    Attributes
-    ----------
-    train_x, test_x : Tensor
-        Images, shapes ``(n, 64)`` and ``(m, 64)``.
-    train_y, test_y : Tensor
-        Labels 0 … 9, shapes ``(n,)`` and ``(m,)``.
-    """
-
-    train_x: Tensor
-    train_y: Tensor
-    test_x: Tensor
-    test_y: Tensor
+    train_x: Tensor  #: images, shape ``(n, 64)``
+    train_y: Tensor  #: labels 0 … 9, shape ``(n,)``
+    test_x: Tensor  #: shape ``(m, 64)``
+    test_y: Tensor  #: shape ``(m,)``
 
 
 def digits(dtype: torch.dtype = torch.float64, train: int = 1200, seed: int = 0) -> Digits:

@@ -55,12 +55,7 @@ def mnist_test(size: int = 14) -> tuple[Tensor, Tensor]:
     """Return the 10 000 test images of MNIST (LeCun, Cortes, Burges 1998), shrunk by averaging blocks of pixels.
 
     Images have shape ``(10000, 1, size²)``, size being a divisor of 28, and values in [0, 1], float64; labels
-    ``(10000,)`` are int64.
-
-    Raises
-    ------
-    DataUnavailable
-        A file is missing and cannot be fetched or stored, or is truncated or altered.
+    ``(10000,)`` are int64. ``DataUnavailable`` says that a file can be neither found nor fetched, or is altered.
     """
     images, labels = (np.frombuffer(_content(name), np.uint8) for name in CHECKSUMS)
     pixels = torch.from_numpy(images[16:].reshape(-1, 28, 28).copy()) / 255.0

@@ -56,21 +56,14 @@ class FeatureNetwork(nn.Module):
 
 @dataclass(frozen=True)
 class FeatureClassifier:
-    """A trained classifier.
+    """A trained classifier, whose features are ``(z − centre) / scale``.
 
-    Attributes
-    ----------
-    network : FeatureNetwork
-        The network, in float32.
-    shape : tuple of int
-        Channels and size of its images.
-    centre, scale : Tensor
-        The features are ``(z − centre) / scale``: centred, with total variance one over the training images in all
-        orientations. Distances between sets are then in units of the spread of real images.
+    They are centred, with total variance one over the training images in all orientations: distances between sets are
+    in units of the spread of real images.
     """
 
-    network: FeatureNetwork
-    shape: tuple[int, int]
+    network: FeatureNetwork  #: in float32
+    shape: tuple[int, int]  #: channels and size of its images
     centre: Tensor
     scale: Tensor
 

@@ -56,37 +56,17 @@ def pad_sets(sets: Sequence[tuple[Tensor, Tensor]], classes: int = 1) -> Trainin
 
 @dataclass(frozen=True, eq=False)
 class ImageLaw:
-    """A law of images to be learnt from a sample.
-
-    Attributes
-    ----------
-    name : str
-        Its name.
-    turns : Turns
-        The group that smart players know.
-    moves : Turns
-        The group that makes the law from the images,
-    elements : Tensor
-        and the numbers of its elements that do, each equally likely: the neutral one alone if images stay as they are.
-    images, labels : Tensor
-        Images for training, not yet moved, shape ``(n, p)``, and their classes.
-    real : Tensor
-        Held-out images, not yet moved, shape ``(m, p)``.
-    classes : int
-        Number of classes that the players are told.
-    classifier : FeatureClassifier
-        Its features and labels make the scores.
-    """
+    """A law of images to be learnt from a sample."""
 
     name: str
-    turns: Turns
-    moves: Turns
-    elements: Tensor
-    images: Tensor
-    labels: Tensor
-    real: Tensor
-    classes: int
-    classifier: FeatureClassifier
+    turns: Turns  #: the group that smart players know
+    moves: Turns  #: the group that makes the law from the images
+    elements: Tensor  #: numbers of its elements that do, equally likely: the neutral one if images stay as they are
+    images: Tensor  #: for training, not yet moved, shape ``(n, p)``
+    labels: Tensor  #: their classes
+    real: Tensor  #: held-out images, not yet moved, shape ``(m, p)``
+    classes: int  #: how many the players are told
+    classifier: FeatureClassifier  #: its features and labels make the scores
 
     def to(self, device: torch.device | str) -> ImageLaw:
         """Return the law with its images on a device."""
@@ -130,8 +110,6 @@ class ImageLaw:
         with a generated one nearby. ``rarest_class``, ``rarest_orientation``: share of the rarest label, as the
         classifier sees it, times the number of labels, so that 1 is even.
 
-        Examples
-        --------
         >>> law = digit_law("upright")
         >>> float(law.scores(law.images[None, :597])["frechet"]) < 0.02
         True

@@ -22,18 +22,11 @@ class Turns:
     ``Cyclic(4)`` and ``Dihedral(4)`` permute pixels and are exact. ``Cyclic(8)`` turns by 45° with linear interpolation
     (−1 outside) and by quarter turns exactly; it is not quite a group: two eighth turns miss a quarter turn. Element k
     of ``Cyclic(8)`` turns by k · 45°; the others are numbered as in :mod:`lib.symmetry.groups`.
-
-    Attributes
-    ----------
-    group : FiniteGroup
-        One of ``GROUPS``.
-    size, channels : int
-        Side in pixels, and number of colours.
     """
 
-    group: FiniteGroup
-    size: int = 8
-    channels: int = 1
+    group: FiniteGroup  #: one of ``GROUPS``
+    size: int = 8  #: side in pixels
+    channels: int = 1  #: number of colours
 
     @property
     def dim(self) -> int:

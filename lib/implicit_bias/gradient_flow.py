@@ -73,21 +73,11 @@ def train(
     Gradient flow on an exponentially tailed loss converges in direction for homogeneous networks, to a stationary point
     of the margin problem in parameter space (Lyu, Li 2020; Ji, Telgarsky 2020).
 
-    Parameters
-    ----------
-    features, labels
-        Points x_i, shape ``(n, inputs)``, and labels y_i, each 1 or −1, shape ``(n,)``.
-    start
-        Parameters at the beginning, shape ``(size,)``.
-    how
-        Loss, cap and accuracy. The integrator works on the CPU, in double precision.
+    Points x_i have shape ``(n, inputs)``, labels y_i, each 1 or −1, ``(n,)``, parameters at the start ``(size,)``; the
+    integrator works on the CPU, in double precision.
 
-    Raises
-    ------
-    NotSeparable
-        No β separates the points; the exception carries the certificate.
-    ArithmeticError
-        The start lies on a saddle or leads to one, or the integrator stalls, as it may for a cap of 1e6 and more.
+    ``NotSeparable`` carries the certificate that no β separates the points. An ``ArithmeticError`` says that the start
+    lies on a saddle or leads to one, or that the integrator stalls, as it may for a cap of 1e6 and more.
     """
     how = how or Integration()
     found = separability(check_tensor("features", features, (None, network.inputs), inexact=True), labels)

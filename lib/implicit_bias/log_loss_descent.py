@@ -36,21 +36,11 @@ def descend(
     order log R falls by s·drop. Where it falls by less than half of what was aimed at, s shrinks by 0.7; where it does
     not, s grows by 1.05 up to 1. That keeps the descent from oscillating, and its result from depending on rounding.
 
-    Parameters
-    ----------
-    weights
-        Leaf tensors that require gradients, first axis: runs. They are changed in place.
-    log_loss, observe
-        Return log R, shape ``(runs,)``, and what to keep, shape ``(runs, ...)``, at the current weights.
-    marks
-        Values of −log R, ascending, shape ``(marks,)``; −∞ stands for the start.
-    drop
-        The decrease aimed at, between 1e-4 and 2.
-    stuck
-        What to do about runs that do not get there, as where a ReLU network dies on the way: ``"raise"`` an
-        ArithmeticError, or ``"nan"``, which leaves NaN at the marks that they miss.
-    patience
-        How many times the number of steps aimed at a run may take, from 1 to 1000; then it is stuck.
+    The weights, leaf tensors that require gradients, first axis runs, are changed in place; ``log_loss()`` returns
+    log R, shape ``(runs,)``, and ``observe()`` what to keep, shape ``(runs, ...)``, at the current weights. The marks
+    are ascending values of −log R; −∞ stands for the start. A run that takes more than ``patience`` times the number of
+    steps aimed at is stuck, as where a ReLU network dies on the way: ``"raise"`` an ArithmeticError, or ``"nan"``,
+    which leaves NaN at the marks that it misses.
     """
     runs = len(weights[0])
     missing = torch.ones(runs, len(marks), dtype=torch.bool, device=weights[0].device)

@@ -99,8 +99,6 @@ def max_margin(features: Tensor, labels: Tensor) -> MaxMargin:
     equations on it, so that the optimality conditions hold to rounding. Points that no β separates raise
     :class:`NotSeparable`, which carries the certificate.
 
-    Examples
-    --------
     >>> x, y = torch.tensor([[2.0, 0.0], [0.0, 2.0]]).double(), torch.tensor([1.0, 1.0]).double()
     >>> found = max_margin(x, y)
     >>> found.vector, found.margins

@@ -3,26 +3,21 @@
 A steerable network sends V_0 through spaces V_1, …, V_{L−2} and copies of the trivial representation to R, each layer
 W_k = Σ_j w_kj Ψ_j in a basis Ψ_j of the equivariant maps. Its predictor x ↦ ⟨x, β(w)⟩ is invariant. With orthonormal
 bases gradient flow on the coefficients w is gradient flow on the maps W_k (Chen, Zhu 2023). Only their blocks on
-invariant vectors matter: :class:`Reduction`.
+invariant vectors matter.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
-from itertools import pairwise
 
 import torch
 from torch import Tensor
 
 from lib.checks import check_tensor
-from lib.implicit_bias.linear_networks import Dense, LinearNetwork
-from lib.symmetry.actions import trivial
 from lib.symmetry.derived import Hom
 from lib.symmetry.haar import NullSpace, projection
 from lib.symmetry.representations import Representation
 
 
-def _require_unitary(name: str, representation: Representation) -> None:
+def require_unitary(name: str, representation: Representation) -> None:
     """Measure max |ρ(s)ρ(s)* − 1| over generators s; of a Lie group also exponentials of a basis of its algebra."""
     group = representation.group
     elements = group.generators()
@@ -37,17 +32,12 @@ def _require_unitary(name: str, representation: Representation) -> None:
 class SteerableLayer:
     """An equivariant linear map V → W, stored as coefficients in a basis of Hom_G(V, W).
 
-    Parameters
-    ----------
-    source, target
-        Real representations of one group on V and W. The target must be unitary.
-    basis
-        Linearly independent maps Ψ_j, equivariant to 1e-8, relatively, shape ``(size, dim W, dim V)``; by default an
-        orthonormal basis of all of Hom_G(V, W).
+    Source and target are real representations of one group, the target a unitary one. The basis, linearly independent
+    maps Ψ_j of shape ``(size, dim W, dim V)``, is equivariant to 1e-8; by default orthonormal, of all of Hom_G(V, W).
     """
 
     def __init__(self, source: Representation, target: Representation, basis: Tensor | None = None) -> None:
-        _require_unitary("target", target)
+        require_unitary("target", target)
         maps = Hom(source, target)
         if basis is None:
             flat = (projection(maps) if maps.is_unitary else NullSpace(maps)).basis()
@@ -77,49 +67,3 @@ class SteerableLayer:
     def backward(self, b: Tensor) -> Tensor:
         """Return the matrix with columns Ψ_jᵀ b."""
         return torch.einsum("joi,...o->...ij", self.basis.to(b), b)
-
-
-def steerable_network(spaces: Sequence[Representation], outputs: int = 2) -> LinearNetwork:
-    """Return the steerable network V_0 → V_1 → … → 1^outputs → R in orthonormal bases, of depth ``len(spaces) + 1``.
-
-    All spaces, the input and the hidden ones, have to be unitary: only then do orbit averages, invariant margins and
-    augmentation agree. To study other inputs, build a network from :class:`SteerableLayer`.
-    """
-    for number, space in enumerate(spaces):
-        _require_unitary(f"spaces[{number}]", space)
-    chain = [*spaces, trivial(spaces[0].group, outputs)]
-    layers = [SteerableLayer(source, target) for source, target in pairwise(chain)]
-    return LinearNetwork(f"steerable over {spaces[0].group}", spaces[0].dim, layers)
-
-
-class Reduction:
-    """The fully connected network on invariants that a steerable network amounts to (Chen, Zhu 2023).
-
-    With orthonormal bases B_k of the invariant vectors of V_k (rows; B_0 of the invariant functionals ⟨·, β⟩ on V_0)
-    a network of :class:`SteerableLayer` computes ⟨C_{L−1} ⋯ C_1 B_0x, c_L⟩ with C_k = B_k W_k B_{k−1}ᵀ,
-    c_L = B_{L−1} w_L. ``frames`` are the B_k, shapes ``(m_k, dim V_k)``; ``network`` has the layers C_k and takes B_0x.
-    """
-
-    def __init__(self, network: LinearNetwork) -> None:
-        self._large = network
-        first = NullSpace(network.hidden[0].source.dual()).basis()
-        self.frames = [first, *(projection(layer.target).basis() for layer in network.hidden)]
-        layers = [Dense(len(P), len(Q)) for P, Q in pairwise(self.frames)]
-        self.network = LinearNetwork("fully connected on invariants", len(first), layers)
-
-    def parameters(self, w: Tensor) -> Tensor:
-        """Return the entries of all C_k and c_L, shapes ``(..., size) -> (..., network.size)``."""
-        return torch.cat([C.flatten(-2) for _, C in self._blocks(w)], dim=-1)
-
-    def rest(self, w: Tensor) -> Tensor:
-        """Return the entries of all W_k − B_kᵀ C_k B_{k−1}, one vector: what the network computes does not use them."""
-        pairs = zip(self._blocks(w), pairwise(self.frames))
-        return torch.cat([(W - Q.to(w).mT @ C @ P.to(w)).flatten(-2) for (W, C), (P, Q) in pairs], dim=-1)
-
-    def _blocks(self, w: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Return (W_k, C_k) for every layer, the last vector as a matrix with one row."""
-        *parts, last = w.split(self._large.sizes, dim=-1)
-        maps = [layer.matrix(part) for layer, part in zip(self._large.hidden, parts)]
-        frames = [frame.to(w) for frame in self.frames]
-        blocks = [(W, Q @ W @ P.mT) for W, (P, Q) in zip(maps, pairwise(frames))]
-        return [*blocks, (last[..., None, :], (last @ frames[-1].mT)[..., None, :])]

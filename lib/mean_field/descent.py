@@ -96,31 +96,16 @@ def train(
     noise: str = "plain",
     frames: int = 0,
 ) -> Trajectory:
-    """Train seeds × networks at once by noisy SGD.
+    """Train seeds × networks at once by noisy SGD, in the dtype and on the device of the start.
 
-    Parameters
-    ----------
-    unit, data, descent
-        What is trained, on what, and how.
-    scheme
-        One of ``TRAININGS``: ``vanilla``, ``DA`` (exact mean over the group), ``FA``, ``EA``, or ``DA-sampled`` (one
-        uniform element per data point and step).
-    start
-        Particles, shape ``(seeds, networks, N, dim Z)``; not changed. Its dtype and device are used throughout.
-    seeds
-        One per first axis of ``start``; a seed's data and noise depend on nothing else (noise on N and dim Z).
-    projected
-        For each network, whether its noise is projected; default: none is.
-    noise
-        ``"plain"``: independent noise for every particle. ``"images"``: for particles laid out as by
-        :func:`~lib.mean_field.particles.symmetrise`, images of a particle get images of its noise.
-    frames
-        Snapshots kept at equal distances before the end, the start among them.
+    The scheme is one of ``TRAININGS``: ``vanilla``, ``DA`` (exact mean over the group), ``FA``, ``EA``, or
+    ``DA-sampled`` (one uniform element per data point and step). The start holds particles, shape
+    ``(seeds, networks, N, dim Z)``; a seed's data and noise depend on nothing else (noise on N and dim Z), and
+    ``projected`` says for each network whether its noise is. ``"plain"`` noise is independent for every particle; with
+    ``"images"``, for particles laid out as by :func:`~lib.mean_field.particles.symmetrise`, images of one get images of
+    its noise. So many frames are kept at equal distances before the end, the start among them.
 
-    Raises
-    ------
-    ArithmeticError
-        The particles grow beyond all bounds: the rate is too large.
+    An ``ArithmeticError`` says that the particles grow beyond all bounds: the rate is too large.
     """
     if not len(seeds) == len(start) > 0:
         raise ValueError(f"seeds must be {len(start)} ≥ 1 numbers, one for each of start, got {list(seeds)}")

@@ -74,29 +74,6 @@ def pull(z: Tensor, x: Tensor, y: Tensor, sigma: Nonlinearity = LOGISTIC, weight
     return (pulled.flatten(1, 2) @ x).reshape(z.shape)
 
 
-def population_pull(z: Tensor, teacher: Tensor, scale: float) -> Tensor:
-    """Return −N ∂R/∂z_i for R = E ½‖Φ(X) − f(X)‖² with σ = ``ERF`` and X ~ N(0, scale²·1), in closed form.
-
-    Row by row, with ⟨a, b⟩ = κ² scale² a·b: E σ(a·X)σ(b·X) = (2/π) arcsin(⟨a, b⟩ / √((1 + ⟨a, a⟩)(1 + ⟨b, b⟩)))
-    (Williams 1998), so that the gradient of the risk in row a is a sum over the rows b of students and teachers of
-
-        (2/π) κ² scale² (b − a ⟨a, b⟩ / (1 + ⟨a, a⟩)) / √((1 + ⟨a, a⟩)(1 + ⟨b, b⟩) − ⟨a, b⟩²).
-
-    Shapes ``(runs, N, d²)`` and ``(runs, M, d²)`` of particles and of the teacher's units.
-    """
-    d, c = math.isqrt(z.shape[-1]), (KAPPA * scale) ** 2
-    a, b = (v.unflatten(-1, (d, d)).transpose(1, 2) for v in (z, teacher))  # (runs, row, unit, d)
-    aa, bb = 1 + c * a.square().sum(-1), 1 + c * b.square().sum(-1)
-    total = torch.zeros_like(a)
-    for other, norms, sign in ((b, bb, 1.0), (a, aa, -1.0)):
-        ab = c * a @ other.mT  # (runs, row, N, M)
-        first, second = aa[..., :, None] - 1, norms[..., None, :] - 1
-        apart = (first * second - ab.square()).clamp_min(0)  # by Cauchy and Schwarz, which rounding may break
-        share = (1 + first + second + apart).rsqrt() / other.shape[-2]
-        total = total + sign * (share @ other - a * ((share * ab).sum(-1) / aa)[..., None])
-    return (total * (2 / math.pi * c)).transpose(1, 2).reshape(z.shape)
-
-
 def train_inside(field: Callable[[Tensor], Tensor], P: Tensor, growth: Growth, generator: torch.Generator) -> Tensor:
     """Return the particles after one round that starts in the ranges of P, shape ``(runs, N, d²)``.
 
@@ -126,22 +103,11 @@ def grow(
 
     A run that has come to its end goes on beside the others: :func:`ended` says where each threshold stops it.
 
-    Parameters
-    ----------
-    field
-        V as in :func:`train_inside`.
-    basis
-        Orthonormal rows that span E_0, shape ``(runs, k, D)``; k = 0 starts from {0}.
+    The field is V as in :func:`train_inside`; the orthonormal rows of the basis, ``(runs, k, D)``, span E_0 (k = 0
+    starts from {0}). Returned are orthonormal rows, of which the first j span the subspace of dimension j, shape
+    ``(runs, D, D)``, zero where growth has ended; and the escapes W₂²(ν, P_#ν) = E‖z − Pz‖² from dimension
+    j = 0, 1, …, shape ``(rounds, runs)``, infinite for j < k.
 
-    Returns
-    -------
-    tuple of Tensor
-        Orthonormal rows, of which the first j span the subspace of dimension j, shape ``(runs, D, D)``, zero where
-        growth has ended; and the escapes W₂²(ν, P_#ν) = E‖z − Pz‖² from dimension j = 0, 1, …, shape
-        ``(rounds, runs)``, infinite for j < k.
-
-    Examples
-    --------
     >>> toward = torch.tensor([3.0, 4.0, 0.0]).double() / 5
     >>> frame, escapes = grow(lambda z: toward - z, torch.zeros(1, 0, 3).double(), Growth(), torch.Generator())
     >>> ended(escapes, 1e-10).tolist(), [round(float(v), 6) for v in frame[0, 0].abs()]

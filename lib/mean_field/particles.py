@@ -40,16 +40,8 @@ def intrinsic_derivative(
     ``vanilla``: R(ν) = E ½‖Φ_ν(x) − y‖². ``DA``: the mean over *all* g of R on moved data (ρ(g)x, ρ(g)y). ``FA``:
     R of the average Q_GΦ_ν = mean_g ρ(g)⁻¹Φ_ν(ρ(g)·). ``EA``: R(P_#ν). No gradient goes through the derivative.
 
-    Parameters
-    ----------
-    unit, scheme
-        The unit, and one of ``SCHEMES``.
-    particles
-        Networks, shape ``(..., N, dim Z)``.
-    x, y
-        Data, shapes ``(B, dim X)`` and ``(..., B, dim Y)``; the axes of y in front broadcast to those of particles.
-    weights
-        Probabilities of the data points, shape ``(B,)``; default 1/B each.
+    Networks are particles of shape ``(..., N, dim Z)``, data x and y ``(B, dim X)`` and ``(..., B, dim Y)``, whose axes
+    in front broadcast to those of the particles; weights, shape ``(B,)``, are their probabilities, by default 1/B.
     """
     z, x, y, w = _batch(particles, x, y, weights)
     return _derivative(unit.to(z), scheme, z, x, y, w).view(particles.shape)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from lib.checks import check_callable, check_choice, check_instance, check_tensor
+from lib.checks import check_choice, check_instance, check_tensor
 from lib.symmetry.derived import Hom
 from lib.symmetry.groups import FiniteGroup
 from lib.symmetry.representations import Representation
@@ -29,22 +29,10 @@ class Unit:
     One that is not is refused: the message states the largest |σ_*(ρ_X(g)x, M_g z) − ρ_Y(g)σ_*(x, z)| over 64 Gaussian
     pairs and the generators g.
 
-    Parameters
-    ----------
-    function
-        ``function(x, z)`` returns σ_*(x, z), shape ``(..., dim Y)``, for x of shape ``(..., dim X)`` and z of shape
-        ``(..., dim Z)``; batch axes broadcast. Differentiable in z.
-    inputs, outputs, parameters
-        How the group acts on X, Y and Z, by real matrices.
-    name
-        For messages.
-
-    Attributes
-    ----------
-    fixed : Tensor
-        The orthogonal projection P onto E^G, the parameters that G leaves fixed, shape ``(dim Z, dim Z)``.
-    on_inputs, on_outputs, on_parameters : Tensor
-        The matrices of all elements, shapes ``(|G|, dim, dim)``.
+    ``function(x, z)`` returns σ_*(x, z), shape ``(..., dim Y)``, for x of shape ``(..., dim X)`` and z of shape
+    ``(..., dim Z)``; batch axes broadcast; it is differentiable in z. Inputs, outputs and parameters are the real
+    representations on X, Y and Z, ``on_inputs``, ``on_outputs`` and ``on_parameters`` the matrices of all elements,
+    ``(|G|, dim, dim)``; ``fixed`` is the projection P onto E^G, the parameters that G leaves fixed, ``(dim Z, dim Z)``.
     """
 
     def __init__(
@@ -55,7 +43,7 @@ class Unit:
         parameters: Representation,
         name: str = "unit",
     ) -> None:
-        self.function, self.name = check_callable("function", function), name
+        self.function, self.name = function, name
         self.inputs, self.outputs, self.parameters = inputs, outputs, parameters
         for place, value in (("inputs", inputs), ("outputs", outputs), ("parameters", parameters)):
             if not isinstance(check_instance(place, value, Representation).group, FiniteGroup) or value.is_complex:

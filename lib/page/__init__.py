@@ -2,7 +2,7 @@
 
 ``evidence``, ``records``, ``expectations``, ``claims``   a claim's number beside its bound and its broken control
 ``ledger``, ``seed_tables``   all claims on one page, also at other seeds; a figure of these
-``figures``, ``figure_data``   figures with the numbers behind them, tables
+``figures``   figures with the numbers behind them, tables
 ``movies``, ``sliders``   films to scrub through, figures with a slider
 ``parameters``, ``results``, ``notebooks``   parameters, stored numbers, execution
 ``explore``   controls for a reader in JupyterLab

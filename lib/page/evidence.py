@@ -157,28 +157,14 @@ def settle(
     a reader is invited to do, and a sweep maps where they hold. Only where :func:`is_strict` says so it raises
     :class:`ClaimFailed`. The test stands in the register.
 
-    Parameters
-    ----------
-    claim_id
-        The claim's id in the register.
-    **checks
-        For every check of the claim a pair of what was measured and of the broken control, each a number, or several
-        (one per seed or case). The *worst* measured value has to meet the bound; *every* control value, taken where
-        the symmetry is broken, has to miss it.
-    of
-        What the numbers were computed by, and from: a function, or a tuple of it with tensors or modules, whose dtype
-        and device are recorded. Without these, the dtype and device of the measured values.
-    seeds
-        The number of seeds, or the seeds. By default the distinct values of ``seed`` in the index of pandas objects
-        among the measured values; without them nothing is said of seeds.
-    tables
-        The stored tables (``CHAPTER/RUN``) that some of the numbers come from.
-    claims
-        The register; by default the book's.
+    As in ``settle("H3", dimension_gap=(gaps, wrong_group), of=(fixed_space, basis))``: for every check of the claim a
+    pair of what was measured and of the broken control, each a number, or several (one per seed or case). The *worst*
+    measured value has to meet the bound; *every* control value, taken where the symmetry is broken, has to miss it.
 
-    Examples
-    --------
-    ``settle("H3", dimension_gap=(gaps, wrong_group), of=(fixed_space, basis))``
+    ``of`` is what the numbers were computed by, and from: a function, or a tuple of it with tensors or modules, whose
+    dtype and device are recorded; without these, those of the measured values. ``seeds`` is the number of seeds, or the
+    seeds; by default the distinct values of ``seed`` in the index of pandas objects among the measured values.
+    ``tables`` are the stored ones (``CHAPTER/RUN``) that some of the numbers come from, ``claims`` the register.
     """
     evidence = evaluate(claim_id, checks, of=of, seeds=seeds, tables=tables, claims=claims)
     if not evidence.holds and is_strict():

@@ -23,20 +23,10 @@ _WORST = {"<": np.max, "<=": np.max, ">": np.min, ">=": np.min}
 def expect(what: str, measured: Any, relation: str, bound: float | tuple[float, float]) -> None:
     """Show that numbers are what the text says, or raise; for a reader, show that they are not and go on.
 
-    Parameters
-    ----------
-    what
-        What is expected, in words: ``"training lowers the rank, end over start"``. One sentence per notebook.
-    measured
-        A number, or several; every one of them has to meet the bound.
-    relation
-        ``"<"``, ``"<="``, ``">"``, ``">="``, ``"=="``, or ``"within"``.
-    bound
-        A number; for ``"within"`` a pair, whose ends count as inside. A number that misses it raises where
-        :func:`lib.page.evidence.is_strict` says so.
+    What is expected is one sentence, unique in its notebook: ``"training lowers the rank, end over start"``. Every
+    measured number has to meet the bound, by ``"<"``, ``"<="``, ``">"``, ``">="``, ``"=="``, or ``"within"`` a pair,
+    whose ends count as inside. One that misses it raises where :func:`lib.page.evidence.is_strict` says so.
 
-    Examples
-    --------
     >>> expect("half of the draws are even", 0.49, "within", (0.45, 0.55))
     """
     ends = as_values("bound", bound)

@@ -20,8 +20,6 @@ def explore(function: Callable[..., None], **choices: Sequence[Any]) -> None:
     Every argument starts at its default. The choices for it, among them the default, are numbers, which make a slider,
     names, which make a menu, or ``False`` and ``True``, a box to tick.
 
-    Examples
-    --------
     >>> def square(n=3):
     ...     print(f"{n}² = {n**2}")
     >>> explore(square, n=range(10))

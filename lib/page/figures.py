@@ -7,9 +7,10 @@ changes matplotlib's state on import; the style holds inside a ``with`` block.
 from __future__ import annotations
 
 import base64
+import csv
 import io
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -17,12 +18,13 @@ from typing import TYPE_CHECKING, Any
 import matplotlib
 import numpy as np
 from cycler import cycler
+from matplotlib.axes import Axes
+from matplotlib.collections import PathCollection
+from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from PIL import Image
 from scipy.spatial import cKDTree
-
-from lib.page.figure_data import figure_data
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,6 +35,8 @@ PIXELS_PER_INCH = 96  # of CSS: a figure is shown as wide as it is drawn, so tha
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _CYCLE = cycler(color=COLOURS)
 _UNSEEN = 0.25  # of 255: how far colours may move on average
+LARGEST = 60_000  # characters; a figure of more numbers goes without
+_LONGEST = 200  # points of one line; of a longer one every second, third, … is kept
 
 
 @contextmanager
@@ -40,12 +44,8 @@ def style(**overrides: Any) -> Iterator[None]:
     """Draw in the book's style inside a ``with`` block; the old settings come back at its end.
 
     Figures made inside by ``plt.subplots`` leave pyplot's list at the end of the block, so that a notebook does not
-    show them by itself; hand them to :func:`show`.
-
-    Parameters
-    ----------
-    **overrides
-        Further matplotlib settings, with ``_`` for ``.``: ``style(figure_figsize=(4, 3))``.
+    show them by itself; hand them to :func:`show`. Further settings of matplotlib have ``_`` for the first ``.``:
+    ``style(figure_figsize=(4, 3))``.
     """
     settings = {
         "axes.prop_cycle": _CYCLE,
@@ -74,16 +74,8 @@ def show(fig: Figure, *, label: str, caption: str, alt: str) -> None:
     """Display a figure with its caption and alternative text, and close it.
 
     A notebook shows the image and, under it, the caption; the book makes a numbered figure of the pair, to which
-    ``{numref}`` can refer by its label.
-
-    Parameters
-    ----------
-    label
-        The figure's name, ``fig-`` followed by small letters, digits and dashes; unique in the book.
-    caption
-        What to see in the figure, in Markdown.
-    alt
-        What the figure shows, for a reader who cannot see it: at least 20 characters of plain text.
+    ``{numref}`` can refer by its label: ``fig-`` and small letters, digits and dashes, unique in the book. The caption,
+    in Markdown, says what to see; ``alt``, at least 20 characters of plain text, what a reader cannot see.
     """
     from IPython.display import display
 
@@ -116,15 +108,9 @@ def table(
 ) -> None:
     """Display a DataFrame as a captioned table; the book numbers it, and ``{numref}`` can refer to its label.
 
-    The index is shown unless it only counts the rows. Text and names of columns may hold Markdown and formulas.
-
-    Parameters
-    ----------
-    label, caption
-        ``tab-`` and small letters, digits and dashes, unique in the book; what to see in the table, in Markdown.
-    digits, formats
-        Significant digits of real numbers (whole numbers are shown whole); other formats by column, as
-        ``{"gain": "{:.2f}"}``.
+    The index is shown unless it only counts the rows. Text and names of columns may hold Markdown and formulas. The
+    label is ``tab-`` and small letters, digits and dashes. Real numbers have so many significant digits (whole numbers
+    are shown whole), or the format of their column, as ``{"gain": "{:.2f}"}``.
     """
     from IPython.display import display
 
@@ -157,16 +143,10 @@ def image_grid(
     cmap: str = "gray",
     limits: tuple[float, float] | None = None,
 ) -> Figure:
-    """Draw small images in rows, each under its title.
+    """Draw small images, ``(height, width)`` or ``(height, width, 3)``, in rows, each under its title.
 
-    Parameters
-    ----------
-    images
-        A sequence, array or CPU tensor of images, each of shape ``(height, width)`` or ``(height, width, 3)``.
-    columns, size
-        Images per row, by default all in one row, and the width of one in inches.
-    cmap, limits
-        Colour map for images of one channel, and the values at its two ends; by default each image's own extremes.
+    By default all are in one row; ``size`` is the width of one in inches. Images of one channel have the colour map
+    ``cmap``, whose ends are the limits, by default each image's own extremes.
     """
     arrays = [np.asarray(image) for image in images]
     columns = len(arrays) if columns is None else columns
@@ -221,3 +201,51 @@ def in_few_colours(picture: bytes) -> bytes:
     small.putpalette(palette.astype(np.uint8).tobytes())
     small.save(buffer, "png", optimize=True)
     return buffer.getvalue()
+
+
+def figure_data(fig: Figure) -> str:
+    """Return the numbers that a figure shows as CSV, a row per point: panel, kind, series, x and y.
+
+    A panel has its title or its number, a series the name in the legend or a number. Lines, scattered points and bars
+    are given in the units of the axes; whatever is drawn in other units (arrows, texts, reference lines) and images are
+    left out. The text is empty where nothing remains, and where it would be longer than 60 000 characters.
+    """
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(("panel", "kind", "series", "x", "y"))
+    rows = 0
+    for number, ax in enumerate(fig.axes, start=1):
+        panel = " ".join(ax.get_title().split()) or str(number)
+        for place, (kind, name, x, y) in enumerate(_series(ax), start=1):
+            points = [(f"{a:.5g}", f"{b:.5g}") for a, b in zip(x, y, strict=True) if np.isfinite((a, b)).all()]
+            writer.writerows((panel, kind, name or place, *point) for point in points)
+            rows += len(points)
+    text = buffer.getvalue()
+    return text if rows and len(text) <= LARGEST else ""
+
+
+def _series(ax: Axes) -> Iterator[tuple[str, str, np.ndarray, np.ndarray]]:
+    """Yield kind, name and points of everything on a panel that is drawn in the units of its axes."""
+    for line in ax.lines:
+        x, y = (_numbers(values) for values in line.get_data(orig=False))
+        if line.get_transform() == ax.transData and line.get_visible():
+            step = max(1, -(-len(x) // _LONGEST))
+            yield "line", _name(line), x[::step], y[::step]
+    for points in ax.collections:
+        if isinstance(points, PathCollection) and points.get_offset_transform() == ax.transData:
+            x, y = np.ma.getdata(points.get_offsets()).T
+            yield "points", _name(points), x, y
+    for bars in ax.containers:
+        if isinstance(bars, BarContainer):
+            middles = [bar.get_x() + bar.get_width() / 2 for bar in bars]
+            yield "bars", _name(bars), _numbers(middles), _numbers([bar.get_y() + bar.get_height() for bar in bars])
+
+
+def _numbers(values: Iterable[Any]) -> np.ndarray:
+    return np.ma.filled(np.ma.asarray(values, dtype=float), np.nan)
+
+
+def _name(artist: Any) -> str:
+    """Return an artist's name in the legend; without one its label begins with an underscore."""
+    label = str(artist.get_label())
+    return "" if label.startswith("_") else " ".join(label.split())

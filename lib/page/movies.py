@@ -58,21 +58,11 @@ def point_movie(
 ) -> Movie:
     """Return an animation of point clouds side by side, with a button to play and a slider for the time.
 
-    Parameters
-    ----------
-    panels, times
-        The pictures, and the time of every frame; all have the same number of frames.
-    limits
-        Both axes run from ``limits[0]`` to ``limits[1]``; points outside are not seen.
-    label, caption, alt
-        ``movie-`` and small letters, digits and dashes, unique in the book; what to see; what the movie shows, for a
-        reader who cannot see it, at least 20 characters.
-    axes
-        Names of the horizontal and the vertical axis, plain text.
-    legend
-        Pairs of a kind (``point``, ``mark`` or ``line``) and its name.
-    symbol
-        What stands before the equals sign beside the slider.
+    All panels have a frame for every time. Both axes, which have names in plain text, run from ``limits[0]`` to
+    ``limits[1]``; points outside are not seen. The label is ``movie-`` and small letters, digits and dashes, unique in
+    the book; the caption says what to see, ``alt`` what a reader cannot see, in at least 20 characters. The legend has
+    pairs of a kind (``point``, ``mark`` or ``line``) and its name; the symbol stands before the equals sign beside the
+    slider.
     """
     low, high = limits
     moving = [np.asarray(panel.frames, dtype=float) for panel in panels]

@@ -32,19 +32,11 @@ def check_parameters(namespace: dict[str, Any], **limits: Limit) -> None:
     """Refuse a parameter that is out of its limits, has another type, or is none of the notebook.
 
     Names are compared with those of the ``parameters`` cell and of the cell that papermill puts after it, as IPython
-    remembers them; what else the namespace holds, an earlier run's results for one, does not matter.
+    remembers them; what else the namespace, ``globals()`` of the notebook, holds does not matter. A refusal takes the
+    parameters out of it, and whatever the first check did not find there. Every parameter, which is annotated, has a
+    pair (lowest, highest), where a highest of ``None`` means no limit; a list of the values that are allowed; or
+    ``None`` if all are.
 
-    Parameters
-    ----------
-    namespace
-        ``globals()`` of the notebook, whose ``parameters`` cell has annotated every parameter. A refusal takes the
-        parameters out of it, and whatever the first check did not find there.
-    **limits
-        For each parameter a pair (lowest, highest), where a highest of ``None`` means no limit; a list of the values
-        that are allowed; or ``None`` if all are.
-
-    Examples
-    --------
     >>> check_parameters({"__annotations__": {"seeds": int}, "seeds": 3}, seeds=(1, 100))
     """
     kinds = namespace.get("__annotations__", {})
@@ -125,8 +117,6 @@ def independent_seeds(seed: int, count: int) -> list[int]:
 
     Seed 0 gives 0, 1, 2, …, seed 1 gives 1000, 1001, …
 
-    Examples
-    --------
     >>> independent_seeds(2, 3)
     [2000, 2001, 2002]
     """

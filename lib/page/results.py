@@ -35,15 +35,9 @@ def record(name: str, value: Any) -> None:
     ``python -m lib.sweep`` makes a column of it, with one entry per run: a number or a (nested) list. A table
     becomes a column ``name.column`` for each of its columns. Outside a notebook nothing happens beyond the checks.
 
-    Parameters
-    ----------
-    name
-        Small letters, digits and underscores, as ``"mmd_error"``.
-    value
-        A real number, a tensor, array or sequence of real numbers, or a pandas DataFrame of numbers and texts.
+    The name is small letters, digits and underscores, as ``"mmd_error"``; the value a real number, a tensor, array or
+    sequence of real numbers, or a pandas DataFrame of numbers and texts.
 
-    Examples
-    --------
     >>> record("slope", -0.5)
     >>> record("errors", np.zeros((4, 200)))
     """
@@ -102,20 +96,11 @@ def read_results(notebook: Any) -> dict[str, Any]:
 def stored(name: str, table: str = "", folder: Path = FOLDER) -> pd.DataFrame:
     """Return a stored table, one row per execution of a run, whose arrays are NumPy arrays of their own shape again.
 
-    Its ``attrs`` are the commit, date, specification, device, versions, points and seconds.
+    Its ``attrs`` are the commit, date, specification, device, versions, points and seconds. The name is
+    ``CHAPTER/RUN``, as in ``data/results/CHAPTER/RUN.parquet``. If ``table`` names one that every execution recorded,
+    its rows are returned instead, those of all executions below each other, with the parameters that differ from the
+    table's own columns beside them.
 
-    Parameters
-    ----------
-    name
-        ``CHAPTER/RUN``, as in ``data/results/CHAPTER/RUN.parquet``.
-    table
-        The name of a table that every execution recorded: its rows are returned instead, those of all executions below
-        each other, with the parameters that differ from the table's own columns beside them.
-    folder
-        Where the results are.
-
-    Examples
-    --------
     >>> stored("implicit_bias_in_fourier_space/digit_margins", "runs")["one_minus_cosine"].max() < 1e-6
     np.True_
     """

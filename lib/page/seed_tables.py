@@ -71,8 +71,6 @@ def held_elsewhere(chapter: str, folder: Path = FOLDER) -> Markdown:
 
     The sweep is ``CHAPTER/seeds.parquet`` in a folder of results; the book's page *At other seeds* shows every value.
 
-    Examples
-    --------
     >>> held_elsewhere("ensembles").data.split(":")[0]
     '**At 10 other seeds**'
     """

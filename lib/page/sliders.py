@@ -25,18 +25,9 @@ def slider(
 ) -> Movie:
     """Return figures of one size as a movie: a slider chooses one, a button plays them; without a script the first.
 
-    Parameters
-    ----------
-    figures, values
-        One figure, which is closed, for each number or name that the slider chooses from; drawn on the same axes, so
-        that only what depends on the value moves.
-    symbol
-        What stands before the equals sign beside the slider.
-    label, caption, alt
-        As for :func:`lib.page.movies.point_movie`; plain text.
+    There is one figure, which is closed, for each number or name that the slider chooses from, drawn on the same axes,
+    so that only what depends on the value moves. Texts are plain, and as for :func:`lib.page.movies.point_movie`.
 
-    Examples
-    --------
     >>> texts = {"label": "movie-empty", "caption": "Nothing.", "alt": "Two figures with nothing in them."}
     >>> slider([Figure(figsize=(3, 2)), Figure(figsize=(3, 2))], [1, 2], symbol="k", **texts).label
     'movie-empty'

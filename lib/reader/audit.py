@@ -12,7 +12,7 @@ from scipy.stats import binomtest
 from torch import Tensor, nn
 
 from lib.reader.moves import Action, group_of, move, words
-from lib.reader.questions import Audit, Questions
+from lib.reader.questions import Audit, Questions, tensors
 
 Model = Callable[..., Tensor]
 
@@ -40,13 +40,8 @@ def audit(
     seed
         Of the elements that are drawn from a large group.
 
-    Raises
-    ------
-    ValueError
-        The inputs or the model are none that can be audited; the message says what to do.
+    A ``ValueError`` says what to do about inputs or a model that cannot be audited.
 
-    Examples
-    --------
     >>> net = nn.Sequential(nn.AvgPool2d(3), nn.Flatten(), nn.Linear(4, 2))
     >>> found = audit(net, "C4", "pixels", "still", torch.rand(9, 1, 6, 6))
     >>> found.verdict, found.place, found.word
@@ -54,7 +49,16 @@ def audit(
     """
     xs = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
     acts = [action_in] if isinstance(action_in, str) or callable(action_in) else list(action_in)
-    _check_inputs(xs, acts)
+    if len(acts) != len(xs):
+        raise ValueError(
+            f"action_in must be one action for each of {len(xs)} inputs, got {len(acts)}; 'still' for none"
+        )
+    for k, x in enumerate(xs):
+        if not isinstance(x, Tensor) or x.ndim < 2 or len(x) < 2:
+            got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
+            raise ValueError(f"input {k} must be a tensor of at least two samples, samples first, got {got}")
+        if x.is_floating_point() and not bool(x.isfinite().all()):
+            raise ValueError(f"input {k} must be finite; drop or fill what is not")
     which = next((k for k, a in enumerate(acts) if a != "still"), None)
     if which is None:
         raise ValueError("action_in must move an input; 'still' for all of them leaves nothing to audit")
@@ -88,35 +92,19 @@ def averaging_gain(
     }
 
 
-def _check_inputs(xs: tuple[Tensor, ...], acts: list[Action]) -> None:
-    """Refuse what cannot be audited."""
-    if len(acts) != len(xs):
-        raise ValueError(
-            f"action_in must be one action for each of {len(xs)} inputs, got {len(acts)}; 'still' for none"
-        )
-    for k, x in enumerate(xs):
-        if not isinstance(x, Tensor) or x.ndim < 2 or len(x) < 2:
-            got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
-            raise ValueError(f"input {k} must be a tensor of at least two samples, samples first, got {got}")
-        if x.is_floating_point() and not bool(x.isfinite().all()):
-            raise ValueError(f"input {k} must be finite; drop or fill what is not")
-
-
 @contextmanager
 def _kept(model: Any) -> Iterator[None]:
     """Put a module back into its state: parameters, buffers, precision, modes; without a copy of the module."""
     if not isinstance(model, nn.Module):
         model = nn.Module()  # nothing to keep but the default precision
-    named = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    kept = {name: (t, t.data, t.data.clone()) for name, t in named.items()}
-    modes = [(m, m.training) for m in model.modules()]
-    default = torch.get_default_dtype()
+    kept = {name: (t.data, t.data.clone()) for name, t in tensors(model)}
+    modes, default = [(m, m.training) for m in model.modules()], torch.get_default_dtype()
     try:
         yield
     finally:
         torch.set_default_dtype(default)
         for m, training in modes:
             m.training = training
-        now = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-        for name, (_, data, values) in kept.items():
-            now[name].data = data.copy_(values)
+        for name, now in tensors(model):
+            data, values = kept[name]
+            now.data = data.copy_(values)

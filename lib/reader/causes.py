@@ -1,22 +1,22 @@
 """From the step where a symmetry is lost to its cause, and to what mends it.
 
-Where a step has settings (a stride, a bias, a mask), they are changed one at a time, and two at a time, until the step
-is in order: so the cause is not guessed, it is found by experiment. Other operations have a table.
+Where a step has settings (a stride, a bias, a mask), they are changed one at a time, and up to three together, until
+the step is in order: so the cause is not guessed, it is found by experiment. Other operations have a table.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.nn import functional
 
-from lib.reader.moves import Group
+from lib.reader.moves import Group, move
 from lib.reader.tape import EXACT, Step, Tape, explain
-from lib.reader.ties import distance
 
 _ARGUMENTS = {
     "conv1d": "input weight bias stride padding dilation groups",
@@ -80,37 +80,32 @@ _JOINS = (
 )
 
 
-@dataclass(frozen=True)
-class Cause:
-    """Why a step loses the symmetry: a word of ``MENDS``, or several, and what was seen."""
-
-    word: str
-    text: str
-
-    @property
-    def mend(self) -> str:
-        """What to do about it."""
-        return "; ".join(MENDS[w] for w in self.word.split(" + "))
+Settings = dict[str, Any]
 
 
-def cause(step: Step, tape: Tape, group: Group, action: Any) -> Cause:
-    """Return why a step whose inputs are in order loses the symmetry."""
-    op = step.op
-    base = op.replace("2d", "1d").replace("3d", "1d")
-    if base in _ARGUMENTS and not (op == "linear" and not step.parents):
-        names = _ARGUMENTS[base].split()
-        given = [dict(zip(names, s.args, strict=False)) | s.kwargs for s in (step, *_others(step, tape))]
-        if found := _experiment(op, given, step, tape, group, action):
+def mend(word: str) -> str:
+    """Return what to do about a cause, a word of ``MENDS`` or several, joined by " + "."""
+    return "; ".join(MENDS[w] for w in word.split(" + "))
+
+
+def cause(step: Step, tape: Tape, group: Group, action: Any) -> tuple[str, str]:
+    """Return why a step whose inputs are in order loses the symmetry: a word of ``MENDS`` (or several), what was seen.
+
+    The tape is one of :func:`lib.reader.tape.compare`, of actions by a group whose first that moves is ``action``.
+    """
+    op, parents = step.op, [tape.steps[p] for p in step.parents]
+    names = _ARGUMENTS.get(op.replace("2d", "1d").replace("3d", "1d"))
+    if names and not (op == "linear" and not parents):
+        given = [dict(zip(names.split(), s.args, strict=False)) | s.kwargs for s in (step, *_others(step, tape))]
+        if found := _experiment(op, given, [*parents, step][0], group, action):
             return found
     if op in _JOINS.split():
-        return _joined(step, tape, group)
+        return _joined(step, parents, tape, group)
     word = next((w for w, ops in _TABLE.items() if op in ops.split()), "unknown")
     if word == "weights" and not step.loose:
-        return Cause("layout", f"{op} multiplies along an axis that moves")
-    before = tape.steps[step.parents[-1]] if step.parents else step
-    shapes = f"{tuple(step.out.shape)} of {tuple(tape.steps[step.parents[0]].out.shape)}" if step.parents else ""
+        return "layout", f"{op} multiplies along an axis that moves"
     texts = {
-        "nonlinearity": f"{op} acts on single coordinates, which the group mixes ({before.fit.name})",
+        "nonlinearity": f"{op} acts on single coordinates, which the group mixes ({[step, *parents][-1].fit.name})",
         "order": f"{op} depends on the order in which things stand",
         "position": f"{op} picks entries by their position",
         "mask": f"{op} with a mask that does not move along",
@@ -119,8 +114,9 @@ def cause(step: Step, tape: Tape, group: Group, action: Any) -> Cause:
         "weights": f"{op} with a matrix of shape {[(), *step.loose][-1]} that does not commute with the group",
     }
     if op in ("reshape", "view", "flatten", "unflatten"):
+        shapes = f"{tuple(step.out.shape)} of {tuple(parents[0].out.shape)}" if parents else ""
         texts["layout"] = f"{op} makes {shapes}, joins what moves"
-    return Cause(word, texts.get(word, f"{op} does not commute with the group"))
+    return word, texts.get(word, f"{op} does not commute with the group")
 
 
 def _others(step: Step, tape: Tape) -> list[Step]:
@@ -128,116 +124,189 @@ def _others(step: Step, tape: Tape) -> list[Step]:
     return [other.steps[k] for other in tape.others]
 
 
-def _joined(step: Step, tape: Tape, group: Group) -> Cause:
+def _joined(step: Step, parents: list[Step], tape: Tape, group: Group) -> tuple[str, str]:
     """Return why a sum, a product or a list of tensors is lost."""
-    parents = [tape.steps[p] for p in step.parents]
-    made = [p for p in parents if p.out.ndim and not _moves(p, tape)]
-    moving = {p.fit.name for p in parents if _moves(p, tape)}
+    moves = [any(not torch.equal(p.out, o.out) for o in _others(p, tape)) for p in parents]
+    moving = {p.fit.name for p, moved in zip(parents, moves, strict=True) if moved}
+    made = [tuple(p.out.shape) for p, moved in zip(parents, moves, strict=True) if p.out.ndim and not moved]
     if step.loose or (made and moving):
-        shape = step.loose[0] if step.loose else tuple(made[0].out.shape)
+        shape = [*step.loose, *made][0]
         text = f"{step.op} joins something of shape {shape} that stays where it is: positions, coordinates, a token?"
-        return Cause("constant", text)
+        return "constant", text
     if len(moving) == 1 and group.kind == "rotate" and "mul" in step.op:
-        return Cause("nonlinearity", "coordinates are multiplied with each other")
-    return Cause("mixes", f"{step.op} combines tensors that move in different ways: {', '.join(sorted(moving))}")
+        return "nonlinearity", "coordinates are multiplied with each other"
+    return "mixes", f"{step.op} combines tensors that move in different ways: {', '.join(sorted(moving))}"
 
 
-def _moves(step: Step, tape: Tape) -> bool:
-    return any(not torch.equal(step.out, o.out) for o in _others(step, tape))
-
-
-Settings = dict[str, Any]
-Change = Callable[[Settings], Settings]
-
-
-def _experiment(op: str, given: list[Settings], step: Step, tape: Tape, group: Group, action: Any) -> Cause | None:
+def _experiment(op: str, given: list[Settings], parent: Step, group: Group, action: Any) -> tuple[str, str] | None:
     """Return the smallest set of changed settings with which the step is in order, as a cause."""
-    function = getattr(functional, op)
-    parent = tape.steps[step.parents[0]] if step.parents else step
     changes = list(_changes(op, given[0], parent, group))
-    for count in (1, 2, 3):
-        for some in itertools.combinations(changes, count):
-            try:
-                outs = []
-                for settings in given:
-                    for _, _, change in some:
-                        settings = change(settings)
-                    with torch.no_grad():
-                        outs.append(function(**settings).double())
-            except (RuntimeError, TypeError, ValueError):  # these settings do not fit the step: no explanation
-                continue
-            if explain(group, action, outs[0], outs[1:]).error <= EXACT:
-                texts = [text for _, text, _ in some]
-                if any(word == "weights" for word, _, _ in some) and (far := distance(given[0], parent, group)):
-                    texts.append(far)
-                return Cause(" + ".join(dict.fromkeys(word for word, _, _ in some)), "; ".join(texts))
+    for some in itertools.chain(*(itertools.combinations(changes, count) for count in (1, 2, 3))):
+        new = {name: value for *_, change in some for name, value in change.items()}
+        try:
+            outs = [_run(op, settings | new) for settings in given]
+        except (RuntimeError, TypeError, ValueError):  # these settings do not fit the step: no explanation
+            continue
+        if explain(group, action, outs[0], outs[1:]).error <= EXACT:
+            words, texts = (list(dict.fromkeys(part)) for part in list(zip(*some, strict=True))[:2])
+            if "weights" in words and (far := _distance(given[0], parent, group)):
+                texts.append(far)
+            return " + ".join(words), "; ".join(texts)
     return None
 
 
-def _changes(op: str, s: Settings, parent: Step, group: Group) -> Iterator[tuple[str, str, Change]]:
-    """Yield changes of a step's settings: a word, what is wrong if the change helps, and the change."""
+@torch.no_grad()
+def _run(op: str, settings: Settings) -> Tensor:
+    if around := settings.pop("around", None):  # no setting of torch's: what lies beyond the border comes in again
+        settings["input"] = functional.pad(settings["input"], around, "circular")
+    return getattr(functional, op)(**settings).double()
 
-    def with_new(**new: Any) -> Change:
-        return lambda s: s | new
 
+def _changes(op: str, s: Settings, parent: Step, group: Group) -> Iterator[tuple[str, str, Settings]]:
+    """Yield changes of a step's settings: a word, what is wrong if the change helps, and the new settings."""
     untied = "the weights do not commute with the group"
-    exchanged = f"{op} has gains or biases of their own for channels that the group exchanges or mixes"
     if s.get("bias") is not None and "norm" not in op:
-        yield "bias", "the bias is not the same for all that the group exchanges or mixes", with_new(bias=None)
+        yield "bias", "the bias is not the same for all that the group exchanges or mixes", {"bias": None}
     if op == "linear":
-        yield "weights", untied, lambda s: s | {"weight": 0 * s["weight"]}
+        yield "weights", untied, {"weight": 0 * s["weight"]}
     elif op.startswith("conv") or "pool" in op:
         yield from _grid(op, s, parent, group)
         if op.startswith("conv") and "transpose" not in op:
-            yield "weights", untied, lambda s: s | {"weight": torch.ones_like(s["weight"])}
+            yield "weights", untied, {"weight": torch.ones_like(s["weight"])}
     elif "norm" in op:
+        exchanged = f"{op} has gains or biases of their own for channels that the group exchanges or mixes"
         if bare := {k: None for k in ("weight", "bias") if s.get(k) is not None}:
-            yield "norm", exchanged, with_new(**bare)
+            yield "norm", exchanged, bare
         if s.get("running_mean") is not None:
-            own = {("training" if op == "batch_norm" else "use_input_stats"): True}
             text = f"{op} keeps statistics of their own for channels that the group exchanges"
-            yield "norm", text, with_new(running_mean=None, running_var=None, **own)
+            own = "training" if op == "batch_norm" else "use_input_stats"
+            yield "norm", text, {"running_mean": None, "running_var": None, own: True}
     elif op == "interpolate":
         text = f"mode {s.get('mode', 'nearest')!r} takes samples that do not lie symmetrically"
-        yield "resize", text, with_new(mode="nearest-exact", align_corners=None)
+        yield "resize", text, {"mode": "nearest-exact", "align_corners": None}
     elif op == "scaled_dot_product_attention":
-        yield "mask", "attention with a mask that does not move along", with_new(attn_mask=None, is_causal=False)
+        yield "mask", "attention with a mask that does not move along", {"attn_mask": None, "is_causal": False}
 
 
-def _grid(op: str, s: Settings, parent: Step, group: Group) -> Iterator[tuple[str, str, Change]]:
+def _grid(op: str, s: Settings, parent: Step, group: Group) -> Iterator[tuple[str, str, Settings]]:
     """Yield changes of where windows lie."""
+
+    def short(v: Any) -> Any:
+        """Return one number for several that are equal."""
+        return v[0] if isinstance(v, (tuple, list)) and len(set(v)) == 1 else v
+
     pool, sides = "pool" in op, "×".join(map(str, parent.out.shape[2:]))
     k = s["kernel_size"] if pool else tuple(s["weight"].shape[2:])
-    stride, padding = s.get("stride") or (k if pool else 1), s.get("padding", 0)
-    window = f"{'window' if pool else 'kernel'} {_short(k)}, stride {_short(stride)}, padding {_short(padding)}"
-    if _short(s.get("output_padding", 0)) != 0:
-        yield "output padding", "output_padding adds pixels on one side only", lambda s: s | {"output_padding": 0}
-    around = [0, _last(k) - 1] * (parent.out.ndim - 2)  # every cyclic window once
-
-    def circular(s: Settings) -> Settings:
-        return s | {"input": functional.pad(s["input"], around, "circular"), "padding": 0}
-
-    cyclic, word = group.kind == "shift" and _last(k) > 1, "pooling" if pool else "stride"
+    stride, padding = short(s.get("stride") or (k if pool else 1)), short(s.get("padding", 0))
+    window = f"{'window' if pool else 'kernel'} {short(k)}, stride {stride}, padding {padding}"
+    last = int(k[-1]) if isinstance(k, (tuple, list)) else int(k)
+    circular = {"around": [0, last - 1] * (parent.out.ndim - 2), "padding": 0}  # every cyclic window once
+    cyclic, word = group.kind == "shift" and last > 1, "pooling" if pool else "stride"
+    if short(s.get("output_padding", 0)) != 0:
+        yield "output padding", "output_padding adds pixels on one side only", {"output_padding": 0}
     if "transpose" not in op:
-        if _short(stride) != 1:
+        if stride != 1:
             text = f"{window} on {sides} pixels: the grid of samples does not move onto itself"
-            yield word, text, lambda s: s | {"stride": 1}
-            if cyclic and _short(padding) == 0:
-                yield word, text, lambda s: circular(s) | {"stride": 1}
-        if cyclic and (_short(padding) != 0 or _short(stride) == 1):
+            yield word, text, {"stride": 1}
+            if cyclic and padding == 0:
+                yield word, text, circular | {"stride": 1}
+        if cyclic and (padding != 0 or stride == 1):
             yield "padding", f"{window}: what lies beyond the border does not come in at the other side", circular
-        elif _short(padding) != 0:
+        elif padding != 0:
             text = f"{window} on {sides} pixels: the border is not padded alike, or does not move along"
-            yield "padding", text, lambda s: s | {"padding": 0}
+            yield "padding", text, {"padding": 0}
     if s.get("ceil_mode"):
-        text = f"{window} on {sides} pixels: ceil_mode adds a window on one side only"
-        yield "pooling", text, lambda s: s | {"ceil_mode": False}
+        yield "pooling", f"{window} on {sides} pixels: ceil_mode adds a window on one side only", {"ceil_mode": False}
 
 
-def _last(v: Any) -> int:
-    return int(v[-1]) if isinstance(v, (tuple, list)) else int(v)
+def _distance(s: Settings, parent: Step, group: Group) -> str:
+    """Return ‖A − ΠA‖/‖A‖ in words, by chance, and the dimension of the equivariant maps, at the best output.
+
+    By chance it is the root of 1 − dim E/dim, with dim E the mean of the products of the characters.
+    """
+    W = s["weight"].detach().cpu().double()
+    ins = None if s.get("groups", 1) != 1 else _inputs_moved(parent, group, W.shape[1])
+    if ins is None or (group.kind == "permute" and not group.whole):
+        return ""
+    spots = torch.arange(W[0, 0].numel(), dtype=torch.float64, device="cpu").view(1, 1, *W.shape[2:])
+    still = [int((turned == spots).sum()) for turned in _spatial(group, spots)]  # of each filter, by every element
+    best: tuple[float, float] | None = None
+    for outs in _channels_moved(group, len(W)):
+        if len(outs) == len(ins):
+            every = zip(outs, _spatial(group, W), ins, strict=True)
+            average = sum(torch.einsum("op,pj...,ij->oi...", b, w, a) for b, w, a in every) / len(ins)
+            traces = [float(a.trace() * b.trace()) * t for a, b, t in zip(ins, outs, still, strict=True)]
+            far = float((W - average).norm() / W.norm())
+            if best is None or far < best[0] - 1e-9:
+                best = far, sum(traces) / len(ins)
+    if best is None:
+        return ""
+    chance = math.sqrt(max(0.0, 1 - best[1] / W.numel()))
+    dims = f"{round(best[1])} of {W.numel()} dimensions are equivariant"
+    return f"‖A − ΠA‖/‖A‖ = {best[0]:.2f} (by chance {chance:.2f}; {dims})"
 
 
-def _short(v: Any) -> Any:
-    """Return one number for several that are equal."""
-    return v[0] if isinstance(v, (tuple, list)) and len(set(v)) == 1 else v
+def _inputs_moved(parent: Step, group: Group, i: int) -> list[Tensor] | None:
+    """Return how the identity and the elements move the i channels of a layer's input: matrices (i, i)."""
+    axes = parent.fit.name
+    along_last = axes.split()[-1] == str(parent.out.ndim - 1)
+    _, *others = _channels_moved(group, i)
+    if parent.fit.orders:
+        return [_eye(i)] + [_eye(i)[order.cpu()] for order in parent.fit.orders]
+    if group.kind == "rotate" and others and (along_last or "×" in axes):
+        return others["d×c" in axes]
+    if group.kind == "permute" and others and along_last:
+        return others[0]
+    return None if "mixed" in axes else [_eye(i)] * (1 + len(group.elements))
+
+
+def _channels_moved(group: Group, n: int) -> Iterator[list[Tensor]]:
+    """Yield ways in which n channels may move: not at all, as vectors, as copies that change places; (n, n) each."""
+    turns = _rotations(group) if group.kind == "rotate" else []
+    count = len(turns) or 1 + len(group.elements)
+    yield [_eye(n)] * count
+    if group.kind == "rotate" and n % group.size == 0:
+        yield from _copies(turns, n)
+    if group.kind == "permute" and n == group.size:
+        yield [_eye(n)] + [_eye(n)[g] for g in group.elements]
+    if group.kind == "pixels" and n % count == 0:
+        grid = torch.arange(49, dtype=torch.float64, device="cpu").view(7, 7)  # a picture that no element keeps
+        whole = [(0, 0), *group.elements]
+        images = [move("pixels", g, grid) for g in whole]
+        products = [[move("pixels", g, image) for image in images] for g in whole]
+        table = [[next(k for k, m in enumerate(images) if torch.equal(m, p)) for p in row] for row in products]
+        yield from _copies([_eye(count)[row] for row in table], n)
+        yield from _copies([_eye(count)[row].mT.contiguous() for row in table], n)
+
+
+def _copies(matrices: list[Tensor], n: int) -> Iterator[list[Tensor]]:
+    """Yield matrices (n, n) that move copies, one after the other, and interleaved."""
+    one = _eye(n // len(matrices[0]))
+    yield [torch.kron(one, m) for m in matrices]
+    yield [torch.kron(m, one) for m in matrices]
+
+
+def _rotations(group: Group) -> list[Tensor]:
+    """Return the identity and elements with the same equivariant maps of numbers and vectors as the group."""
+    eye = _eye(group.size)
+    if group.whole:
+        return [eye, *[g.double() for g in group.elements]]
+    if group.size > 4:
+        return [eye]
+    signs = [
+        torch.diag(torch.tensor(s, dtype=eye.dtype, device="cpu"))
+        for s in itertools.product([1.0, -1.0], repeat=group.size)
+    ]
+    found = [eye[list(p)] @ d for p in itertools.permutations(range(group.size)) for d in signs]
+    return found if group.name.startswith("O") else [m for m in found if torch.linalg.det(m) > 0]
+
+
+def _spatial(group: Group, w: Tensor) -> list[Tensor]:
+    """Return filters moved by the identity and every element: turned for pictures, else as they are."""
+    if group.kind == "pixels" and w.ndim == 4 and w.shape[-1] == w.shape[-2]:
+        return [w] + [move("pixels", g, w) for g in group.elements]
+    return [w] * (1 + len(group.elements) if group.kind != "rotate" else len(_rotations(group)))
+
+
+def _eye(n: int) -> Tensor:
+    return torch.eye(n, dtype=torch.float64, device="cpu")

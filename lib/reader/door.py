@@ -76,7 +76,7 @@ def samples(
 
 def check_array(name: str, data: Any) -> Tensor:
     """Refuse what is no array of samples."""
-    array = data.detach().cpu().numpy() if isinstance(data, Tensor) else np.asarray(data)
+    array = _array(data)
     if array.dtype.kind not in "biuf":
         raise ValueError(f"{name} must hold real numbers, got {array.dtype}: turn words into numbers, drop ragged rows")
     if array.ndim < 2 or not array.size:
@@ -94,50 +94,46 @@ def targets(target: Any, x: Tensor, action: Action) -> tuple[Tensor | None, Tens
     """Return numbers (n, k), or classes as columns (n, classes)."""
     if target is None:
         return None, None
-    array = target.detach().cpu().numpy() if isinstance(target, Tensor) else np.asarray(target)
+    array = _array(target)
     if len(array) != len(x):
         raise ValueError(f"target must have one entry for each of {len(x)} samples, got {len(array)}")
     if array.dtype.kind == "f" or action != "still":
-        return check_array("target", array.reshape(len(array), -1) if array.ndim < 2 else array), None
+        return check_array("target", array[:, None] if array.ndim < 2 else array), None
     names, number = np.unique(array.reshape(len(array), -1)[:, 0].astype(str), return_inverse=True)
     if not 2 <= len(names) <= max(2, len(x) // 5):
-        raise ValueError(
-            f"target must be two classes or more, at most one in five samples, got {len(names)}; or floats"
-        )
+        allowed = "two classes or more, at most one in five samples"
+        raise ValueError(f"target must be {allowed}, got {len(names)}; or floats")
     return None, torch.nn.functional.one_hot(torch.from_numpy(number)).double()
+
+
+def _array(data: Any) -> np.ndarray:
+    return data.detach().cpu().numpy() if isinstance(data, Tensor) else np.asarray(data)
 
 
 def _first_of_copies(rows: Tensor) -> Tensor:
     """Return which rows are the first of their cluster of exact or near copies, (n,)."""
     rows = (rows - rows.mean(0)) / rows.std(0).clamp(min=1e-300)
-    sketch = (
-        rows
-        @ torch.randn(rows.shape[1], 6, generator=generator_of(3), dtype=rows.dtype, device="cpu")
-        / rows.shape[1] ** 0.5
-    )
-    pairs = cKDTree(sketch.numpy()).query_pairs(2.5 * _NEAR, output_type="ndarray")
-    near = (rows[pairs[:, 0]] - rows[pairs[:, 1]]).square().mean(1).sqrt().numpy() < _NEAR if len(pairs) else []
-    pairs = pairs[near] if len(pairs) else pairs
-    links = coo_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(len(rows), len(rows)))
+    directions = torch.randn(rows.shape[1], 6, generator=generator_of(3), dtype=rows.dtype, device="cpu")
+    sketch = rows @ directions / rows.shape[1] ** 0.5
+    a, b = cKDTree(sketch.numpy()).query_pairs(2.5 * _NEAR, output_type="ndarray").reshape(-1, 2).T
+    near = (rows[a] - rows[b]).square().mean(1).sqrt().numpy() < _NEAR
+    links = coo_array((np.ones(near.sum()), (a[near], b[near])), shape=(len(rows), len(rows)))
     _, cluster = connected_components(links, directed=False)
-    first = np.zeros(len(rows), dtype=bool)
-    first[np.unique(cluster, return_index=True)[1]] = True
-    return torch.from_numpy(first)
+    return torch.from_numpy(np.isin(np.arange(len(rows)), np.unique(cluster, return_index=True)[1]))
 
 
 def pools(group: Group, parts: list[tuple[Tensor | None, Action]], rng: torch.Generator) -> list[Tensor | None]:
     """Return each part of the samples, and moved by all elements, or by some drawn for each sample: (K, n, …)."""
     n = len(parts[0][0])
     drawn = [] if group.whole or group.kind == "own" else [_draw(group, n, rng) for _ in range(_DRAWS)]
-    pools: list[Tensor | None] = []
-    for x, action in parts:
+
+    def pool(x: Tensor | None, action: Action) -> Tensor | None:
         if x is None or words(action)[0] == "still":
-            pools.append(None if x is None else x.expand(1 + len(drawn or group.elements), *x.shape))
-        elif drawn:
-            pools.append(torch.stack([x, *(_each(group, action, g, x) for g in drawn)]))
-        else:
-            pools.append(torch.stack([x, *(move(action, g, x) for g in group.elements)]))
-    return pools
+            return None if x is None else x.expand(1 + len(drawn or group.elements), *x.shape)
+        moved = (_each(group, action, g, x) for g in drawn) if drawn else (move(action, g, x) for g in group.elements)
+        return torch.stack([x, *moved])
+
+    return [pool(x, action) for x, action in parts]
 
 
 def _draw(group: Group, n: int, rng: torch.Generator) -> Tensor:
@@ -153,17 +149,15 @@ def _each(group: Group, action: Action, g: Tensor, x: Tensor) -> Tensor:
     """Return every sample moved by an element of its own."""
     if group.kind == "shift":
         h, w = x.shape[-2:]
-        down, right = (
-            (torch.arange(s, device="cpu") - (g[:, [k]] * s).long()) % s for k, s in enumerate((h, w))
-        )  # (n, s)
+        sides = [torch.arange(side, device="cpu") for side in (h, w)]
+        down, right = ((s - (g[:, [k]] * len(s)).long()) % len(s) for k, s in enumerate(sides))  # (n, h), (n, w)
         flat = x.reshape(len(x), -1, h, w)
         at = torch.arange(len(x), device="cpu")[:, None, None]
         return flat.movedim(1, -1)[at, down[:, :, None], right[:, None, :]].movedim(-1, 1).reshape(x.shape)
     for axis in words(action)[1]:
         y = x.movedim(axis, -1)
         if group.kind == "permute":
-            at = g.view(len(x), *[1] * (y.ndim - 2), -1).expand(y.shape)
-            y = y.gather(-1, at)
+            y = y.gather(-1, g.view(len(x), *[1] * (y.ndim - 2), -1).expand(y.shape))
         else:
             y = torch.einsum("nij,n...j->n...i", g, y)
         x = y.movedim(-1, axis)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
@@ -39,26 +40,18 @@ OVERTURNS = {
 class Price:
     """What a symmetry saves on a task.
 
-    Attributes
-    ----------
-    factor : Saving
-        How many times as many samples the plain kernel needs to do as well as the averaged one, with a 95 % interval
-        over splits of these data.
-    delta2, sigma2 : Interval, float
-        What linear features lose when they are averaged over the group, and the variance that they leave; in units of
-        the target's variance. NaN where there are too many features for so few samples.
-    pays_until : float
-        The number of samples σ²(k − e)/δ² up to which averaging the k features to e pays; infinite without a loss.
-    advice, overturned : str
-        Where to begin, and what here speaks against it, if anything does.
+    ``factor`` says how many times as many samples the plain kernel needs to do as well as the averaged one, with a 95 %
+    interval over splits of these data. ``delta2`` is what linear features lose when they are averaged over the group,
+    and ``sigma2`` the variance that they leave, in units of the target's variance; NaN where there are too many
+    features for so few samples.
     """
 
     factor: Saving
     delta2: Interval
     sigma2: float
-    pays_until: float
-    advice: str
-    overturned: str
+    pays_until: float  #: σ²(k − e)/δ², samples up to which averaging k features to e pays; infinite without a loss
+    advice: str  #: where to begin
+    overturned: str  #: what here speaks against it, if anything does
     curves: pd.DataFrame = field(repr=False)  #: mean risk of every way at every number of samples
     runs: pd.DataFrame = field(repr=False)  #: the risk of every way, by samples and split
 
@@ -66,9 +59,8 @@ class Price:
         """Return the answer in words."""
         f, d = self.factor, self.delta2
         bound = "" if f.covered else "at least " if f.value > 1 else "at most "  # the curves do not overlap
-        lines = [
-            f"averaging over the group is worth {bound}{f.value:.2g} times the samples ({f.low:.2g} to {f.high:.2g})"
-        ]
+        worth = f"{bound}{f.value:.2g} times the samples ({f.low:.2g} to {f.high:.2g})"
+        lines = [f"averaging over the group is worth {worth}"]
         if d.value == d.value:
             until = f"up to {self.pays_until:.0f} samples" if self.pays_until < math.inf else "at any number of samples"
             lines.append(
@@ -92,21 +84,11 @@ def price_of_symmetry(
 ) -> Price:
     """Return what an invariance saves on a task, by kernel ridge regression on the reader's samples and targets.
 
-    Parameters
-    ----------
-    data, target, group, action
-        As for :func:`lib.reader.report.symmetry_report`; the target keeps still, and the group has at most 64 elements.
-    moved_later
-        Whether inputs are moved at random where the model will be used; then they are so in the tests.
-    splits
-        Of the samples into known, validation and new ones.
-    seed
-        Of the splits.
-    **known
-        Further answers that :func:`lib.reader.ways.advice` takes: ``layers``, ``can_retrain``, ``generative`` …
+    Data, target, group and action are as for :func:`lib.reader.report.symmetry_report`; the target keeps still, and the
+    group has at most 64 elements. ``moved_later`` says whether inputs are moved at random where the model will be used;
+    then they are so in the tests. The samples are split at random, so many times, into known, validation and new ones.
+    Further answers, ``layers``, ``can_retrain``, ``generative`` …, are those of :func:`lib.reader.ways.advice`.
 
-    Examples
-    --------
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> x = rng.normal(size=(200, 3))
@@ -136,36 +118,25 @@ def price_of_symmetry(
     for k in range(splits):
         order = torch.randperm(s.n, generator=rng, device="cpu")
         at = order.split([top, top // 2, s.n - top - top // 2])
-        pose = (
-            torch.randint(len(images), (s.n,), generator=rng, device="cpu")
-            if moved_later
-            else torch.zeros(s.n, dtype=torch.long, device="cpu")
-        )
-        known_x, later = images[0], images[pose, torch.arange(s.n, device="cpu")]
+        later = images[0]
+        if moved_later:
+            pose = torch.randint(len(images), (s.n,), generator=rng, device="cpu")
+            later = images[pose, torch.arange(s.n, device="cpu")]
         new = later[at[2][:_NEW]], y[at[2][:_NEW]]
         for n in sizes:
             some, check = at[0][:n], at[1][: n // 2]
-            rows[n, k] = risks((known_x[some], y[some]), (later[check], y[check]), new, orbit, seed + k)
+            rows[n, k] = risks((images[0, some], y[some]), (later[check], y[check]), new, orbit, seed + k)
         all_known = torch.cat(at[:2])
-        bills.append(_bill((known_x[all_known], y[all_known]), new, orbit))
+        bills.append(_bill((images[0, all_known], y[all_known]), new, orbit))
     runs = pd.DataFrame(rows).T.rename_axis(["samples", "split"])
     told, against = _advised(s, runs, known | {"moved_later": moved_later}, (data, group, action, target), seed)
-    plain, smart = (
-        Curve(
-            torch.tensor(sizes, dtype=torch.float64, device="cpu"),
-            torch.tensor(runs[way].unstack().to_numpy(), device="cpu").clamp(min=1e-6),
-        )
-        for way in ("nothing", "architecture")
-    )
-    loss, variance, until = zip(*bills, strict=True)
+    risk = [torch.tensor(runs[way].unstack().to_numpy(), device="cpu") for way in ("nothing", "architecture")]
+    at, loss = (torch.from_numpy(np.array(part, float)) for part in (sizes, [bill[0] for bill in bills]))
     return Price(
-        factor=equivalent_factor(plain, smart),
-        delta2=paired_interval(
-            torch.tensor(loss, dtype=torch.float64, device="cpu"),
-            torch.zeros(splits, dtype=torch.float64, device="cpu"),
-        ),
-        sigma2=sum(variance) / splits,
-        pays_until=sorted(until)[splits // 2],
+        factor=equivalent_factor(*(Curve(at, r.clamp(min=1e-6)) for r in risk)),
+        delta2=paired_interval(loss, torch.zeros_like(loss)),
+        sigma2=sum(bill[1] for bill in bills) / splits,
+        pays_until=sorted(bill[2] for bill in bills)[splits // 2],
         advice=told,
         overturned=against,
         curves=runs.groupby("samples").mean(),
@@ -189,9 +160,8 @@ def _bill(known: Part, new: Part, orbit: Orbit) -> tuple[float, float, float]:
     def features(x: Tensor, averaged: bool) -> Tensor:
         every = orbit(x) if averaged else x[:, None]
         if x.ndim > 2 and min(x.shape[-2:]) >= 4:
-            every = torch.nn.functional.adaptive_avg_pool2d(every.flatten(0, -3)[:, None], 4).view(
-                *every.shape[:-2], 4, 4
-            )
+            small = torch.nn.functional.adaptive_avg_pool2d(every.flatten(0, -3)[:, None], 4)
+            every = small.view(*every.shape[:-2], 4, 4)
         rows = every.flatten(2).mean(1)
         return torch.cat([torch.ones_like(rows[:, :1]), rows], 1)
 
@@ -207,9 +177,7 @@ def _bill(known: Part, new: Part, orbit: Orbit) -> tuple[float, float, float]:
     return loss, variance, variance * (k - e) / loss if loss > 0 else math.inf
 
 
-def _advised(
-    s: Samples, runs: pd.DataFrame, known: dict[str, bool], given: tuple[Any, ...], seed: int
-) -> tuple[str, str]:
+def _advised(s: Samples, runs: pd.DataFrame, known: dict[str, bool], given: Any, seed: int) -> tuple[str, str]:
     """Return the advice for what was measured and what is known, and what the learning curves hold against it."""
     data, group, action, target = given
     inputs, pairs = (symmetry_report(data, group, action, t, trials=0, seed=seed) for t in (None, target))

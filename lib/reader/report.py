@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,40 +23,27 @@ from torch import Tensor
 
 from lib.checks import check_float, check_int, generator_of
 from lib.reader.door import Samples, product_table, samples
-from lib.reader.features import families as families_of
 from lib.reader.moves import Action
-from lib.reader.planted import SHARES, kinds, smallest, with_asymmetry
-from lib.reader.scale import LEAST, Score, classified
+from lib.reader.scale import LEAST, SHARES, Score, classified, kinds, smallest, with_asymmetry
+
+_COLUMNS = 400  # of a family of features
 
 
 @dataclass(frozen=True)
 class SymmetryReport:
     """What the samples say about the symmetry of their law.
 
-    Attributes
-    ----------
-    verdict : str
-        ``"asymmetric"``, ``"nothing seen"`` or ``"too few samples"``; never "symmetric", which no sample shows.
-    p_value : float
-        Of the hypothesis that the law is invariant; exact.
-    visible : float
-        The smallest share of samples in one pose, all others in random ones, that was seen in 80 % of trials on these
-        data; NaN if none was.
-    family : str
-        The features that differ most.
-    score : Score or None
-        How well a classifier tells the samples from moved ones, beside the ceiling; None below 60 samples.
-    samples, copies : int
-        Samples that were tested, and exact or near copies that were left out.
+    The verdict is ``"asymmetric"``, ``"nothing seen"`` or ``"too few samples"``; never "symmetric", which no sample
+    shows.
     """
 
     verdict: str
-    p_value: float
-    visible: float
-    family: str
-    score: Score | None
-    samples: int
-    copies: int
+    p_value: float  #: of the hypothesis that the law is invariant; exact
+    visible: float  #: smallest share of samples in one pose, others in random ones, seen in 80 % of trials; NaN if none
+    family: str  #: the features that differ most
+    score: Score | None  #: how well a classifier tells the samples from moved ones; None below 60 samples
+    samples: int  #: how many were tested
+    copies: int  #: exact or near copies that were left out
     given: int
     level: float
     table: pd.DataFrame = field(repr=False)  #: the p-value of every family of features
@@ -125,13 +112,8 @@ def symmetry_report(
     seed
         Of the draws.
 
-    Raises
-    ------
-    ValueError
-        What would give a number without a meaning; the message says what to do.
+    What would give a number without a meaning is refused: a ``ValueError`` says what to do.
 
-    Examples
-    --------
     >>> import numpy as np
     >>> x = np.random.default_rng(0).normal(size=(300, 2)) + [0.5, 0]
     >>> symmetry_report(x, "C2", "rotate").verdict
@@ -141,7 +123,7 @@ def symmetry_report(
     check_float("level", level, 1e-6, 0.5)
     check_int("draws", draws, minimum=19)
     s = samples(data, group, action, target, action_target, rng)
-    families = _families(s, rng)
+    families = dict(families_of(s, rng))
     table, p = _ranked(families, draws, rng)
     visible, planted = math.nan, []
     if trials:
@@ -155,7 +137,7 @@ def symmetry_report(
 
             def shown(size: float, kind: Any = kind) -> bool:
                 other = with_asymmetry(s, kind, size, (action, action_target), rng)
-                return _ranked(_families(other, rng), fewer, rng)[1] <= level
+                return _ranked(dict(families_of(other, rng)), fewer, rng)[1] <= level
 
             found = smallest(kind.sizes, shown, -(-trials // 2))
             planted.append((kind.name, found, kind.sizes[-1], kind.unit))
@@ -175,8 +157,80 @@ def symmetry_report(
     )
 
 
-def _families(s: Samples, rng: torch.Generator) -> dict[str, Tensor]:
-    return dict(families_of(s.group, [s.images, s.moved], s.classes, rng))
+def families_of(s: Samples, rng: torch.Generator) -> Iterator[tuple[str, Tensor]]:
+    """Yield features of samples and of their images by name, (K, n, p), float32, standardised over all of them."""
+    X, flat, made = s.images, s.images.flatten(2), []
+    if s.group.kind in ("pixels", "shift"):
+        pictures = X.reshape(*X.shape[:2], -1, *X.shape[-2:]).float()
+        made.append(("pixels", _coarse(pictures, 12)))
+        made.append(("gradients", _gradients(pictures)))
+        flat = _coarse(pictures, 8).double()
+    elif s.group.kind == "rotate":
+        made.append(("moments", _moments(X if X.ndim > 3 else X[:, :, None])))
+        if X.ndim > 3:  # points in any order
+            flat = made[-1][1].double()
+    else:
+        made.append(("columns", flat))
+        z = _standard(flat)[:, :, : int(_COLUMNS**0.5)]
+        made.append(("products", torch.einsum("knp,knq->knpq", z, z).flatten(2)))
+    made.append(("waves", _waves(_standard(flat), rng)))
+    labels = None if s.classes is None else _standard(s.classes[None])[0]
+    for name, features in made:
+        z = _standard(features)[:, :, :_COLUMNS]
+        yield name, z.float()
+        if labels is not None and labels.shape[1] * z.shape[2] <= 20 * _COLUMNS:
+            yield f"{name} by class", torch.einsum("knp,nc->knpc", z, labels).flatten(2).float()
+        if s.moved is not None:
+            t = _standard(s.moved.flatten(2))[:, :, :20]
+            joined = torch.einsum("knp,knc->knpc", z, torch.cat([t, t.square()], 2)).flatten(2)
+            yield f"{name} with target", _standard(joined)[:, :, :_COLUMNS].float()
+
+
+def _standard(x: Tensor) -> Tensor:
+    """Return columns (K, n, p) with mean 0 and spread 1 over the whole pool, cut at 4; constant ones are left out."""
+    rows = x.flatten(0, 1)
+    spread = rows.std(0)
+    varies = spread > 1e-9 * rows.abs().amax(0).clamp(min=1e-300)
+    return ((x - rows.mean(0)) / spread.clamp(min=1e-300))[:, :, varies].clamp(-4, 4)
+
+
+def _coarse(x: Tensor, side: int) -> Tensor:
+    """Return pictures (K, n, c, h, w) as means over at most side × side blocks, (K, n, p)."""
+    size = [min(side, s) for s in x.shape[-2:]]
+    return torch.nn.functional.adaptive_avg_pool2d(x.flatten(0, 1), size).flatten(1).unflatten(0, x.shape[:2])
+
+
+def _gradients(x: Tensor) -> Tensor:
+    """Return squared differences over 1, 2 and 4 pixels, in four directions: means, and in 3 × 3 blocks; (K, n, p)."""
+    found = []
+    for lag in (lag for lag in (1, 2, 4) if lag < min(x.shape[-2:]) // 2):
+        down, right = x[..., lag:, :] - x[..., :-lag, :], x[..., lag:] - x[..., :-lag]
+        one, two = x[..., lag:, lag:] - x[..., :-lag, :-lag], x[..., lag:, :-lag] - x[..., :-lag, lag:]
+        squares = [d.square().mean(2, keepdim=True) for d in (down, right, one, two)]
+        means = [s.mean((-2, -1)) for s in squares]
+        total = squares[0].mean((-3, -2, -1)) + squares[1].mean((-3, -2, -1)) + 1e-12
+        shape = [((a - b)[..., 0] / total)[..., None] for a, b in ((means[0], means[1]), (means[2], means[3]))]
+        found += [*means, *shape, *(_coarse(s, 3) for s in squares[:2])]  # the shape is that of single textures
+    return torch.cat([f.flatten(2) for f in found], 2) if found else x.flatten(2)
+
+
+def _moments(x: Tensor) -> Tensor:
+    """Return means over points (K, n, q, d) of monomials of degree 1 to 4, (K, n, p)."""
+    z = x / x.square().mean().sqrt()
+    z = z / (1 + z.square().sum(-1, keepdim=True) / 9).sqrt()  # bounded, and it turns with the points
+    d = min(z.shape[-1], 5)
+    terms = [c for k in range(1, 5) for c in itertools.combinations_with_replacement(range(d), k)]
+    return torch.stack([z[..., list(c)].prod(-1).mean(-1) for c in terms], -1)
+
+
+def _waves(z: Tensor, rng: torch.Generator, count: int = 100) -> Tensor:
+    """Return cosines and sines of random directions at two wavelengths, (K, n, 2·count): in the end they see all."""
+    some = z[0, : min(200, z.shape[1])]
+    typical = float(torch.cdist(some, some).median().clamp(min=1e-12))
+    w = torch.randn(z.shape[2], count, generator=rng, dtype=z.dtype, device="cpu") / typical
+    w[:, count // 2 :] *= 3
+    phase = z @ w
+    return torch.cat([phase.cos(), phase.sin()], 2)
 
 
 def _statistics(features: Tensor, chosen: Tensor) -> Tensor:
@@ -224,13 +278,7 @@ def _in_one_pose(families: dict[str, Tensor], share: float, rng: torch.Generator
 
 
 def _subgroups(
-    s: Samples,
-    action: Action,
-    families: dict[str, Tensor],
-    p_whole: float,
-    draws: int,
-    level: float,
-    rng: torch.Generator,
+    s: Samples, action: Action, families: dict[str, Tensor], p_whole: float, draws: int, level: float, rng: Any
 ) -> pd.DataFrame:
     """Test the subgroups of a group of at most 24 elements; the level is that of all of them together.
 
@@ -241,9 +289,8 @@ def _subgroups(
     if len(s.group.elements) > 23:
         return pd.DataFrame()
     whole = frozenset(range(1 + len(s.group.elements)))
-    table = product_table(
-        s.group, action, torch.rand(2, *s.x.shape[1:], generator=generator_of(5), dtype=s.x.dtype, device="cpu")
-    )
+    some = torch.rand(2, *s.x.shape[1:], generator=generator_of(5), dtype=s.x.dtype, device="cpu")
+    table = product_table(s.group, action, some)
 
     def generated(members: set[int]) -> frozenset[int]:
         closed: set[int] = set()
@@ -259,8 +306,8 @@ def _subgroups(
         some = {name: f[sorted(members)] for name, f in families.items()}
         p = p_whole if members == whole else _ranked(some, draws, rng)[1]
         rows[members] = p, p <= level and all(out for larger, (_, out) in rows.items() if members < larger)
-    names = {m: "all" if m == whole else ", ".join(s.group.names[k - 1] for k in sorted(m) if k) for m in rows}
-    return pd.DataFrame(
-        [(names[m], len(m), p, "asymmetric" if out else "nothing seen") for m, (p, out) in reversed(rows.items())],
-        columns=["subgroup", "order", "p-value", "verdict"],
-    )
+    said = []
+    for members, (p, out) in reversed(rows.items()):
+        name = "all" if members == whole else ", ".join(s.group.names[k - 1] for k in sorted(members) if k)
+        said.append((name, len(members), p, "asymmetric" if out else "nothing seen"))
+    return pd.DataFrame(said, columns=["subgroup", "order", "p-value", "verdict"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from scipy.optimize import linear_sum_assignment
@@ -24,13 +24,12 @@ _CHANNELS = 1024  # of which the order is sought
 _ROWS = 512  # of the Gram matrix
 
 
-@dataclass
-class Fit:
+class Fit(NamedTuple):
     """The action that explains a tensor best: its name, error, and for each element the order of channels, if any."""
 
     name: str = "none"
     error: float = math.inf
-    orders: tuple[Tensor | None, ...] = ()
+    orders: tuple[Tensor, ...] = ()
 
 
 @dataclass
@@ -38,7 +37,7 @@ class Step:
     """One recorded tensor: what made it, where, from what."""
 
     op: str
-    where: str  #: path of the innermost module
+    place: str  #: path of the innermost module, ``forward`` for the model's own code
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     out: Tensor  #: float64, of finite numbers
@@ -51,11 +50,6 @@ class Step:
         """Whether no action explains what this tensor becomes."""
         return self.fit.error > EXACT
 
-    @property
-    def place(self) -> str:
-        """The module's path, or ``forward`` for the model's own code."""
-        return self.where or "forward"
-
 
 class Tape(TorchFunctionMode):
     """Every call of a torch function; of code that cannot be seen (TorchScript) the outputs of modules."""
@@ -63,14 +57,14 @@ class Tape(TorchFunctionMode):
     def __init__(self, model: Callable, inputs: tuple[Tensor, ...]) -> None:
         super().__init__()
         self.steps: list[Step] = []
+        self.others: list[Tape] = []  #: those of the moved inputs, see :func:`compare`
         self._numbers: dict[int, int] = {}
         self._kept: list[Tensor] = []  # or an id would be used twice
         self._path = [""]
         for k, x in enumerate(inputs):
             self._note(f"input {k}", (), {}, x)
-        modules = model.named_modules() if isinstance(model, nn.Module) else ()
         hooks = []
-        for name, module in modules:
+        for name, module in model.named_modules() if isinstance(model, nn.Module) else ():
             hooks.append(module.register_forward_pre_hook(lambda *_, name=name: self._path.append(name)))
             hooks.append(module.register_forward_hook(self._leave))
         try:
@@ -79,7 +73,6 @@ class Tape(TorchFunctionMode):
         finally:
             for hook in hooks:
                 hook.remove()
-        self.others: list[Tape] = []
         self.last = self._numbers.get(id(self.output), len(self.steps) - 1)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -106,7 +99,7 @@ class Tape(TorchFunctionMode):
             seen = seen.detach().to(torch.float64, copy=True).nan_to_num(0.0, 1e9, -1e9)  # masks hold −∞
             self._numbers[id(o)] = len(self.steps)
             self._kept.append(o)
-            self.steps.append(Step(op, self._path[-1], args, kwargs, seen, parents, loose))
+            self.steps.append(Step(op, self._path[-1] or "forward", args, kwargs, seen, parents, loose))
 
 
 def gap(a: Tensor, b: Tensor) -> float:
@@ -124,64 +117,63 @@ def explain(group: Group, action: Any, old: Tensor, new: list[Tensor]) -> Fit:
     Channels may change places, in an order of their own for every element: so regular fields move, whatever their
     layout. They may also be mixed by an orthogonal matrix, which is so if and only if all inner products agree.
     """
-    best, known = Fit(), []
-    for name, axis, images in _candidates(group, action, old):
-        if any(m is None or m.shape != n.shape for m, n in zip(images, new, strict=True)):
-            continue
-        known.append((name, axis, images))
-        found = Fit(name, max(map(gap, new, images)), (None,) * len(new))
-        best = min(best, found, key=lambda f: f.error)
+    best = Fit()
+    for found in _fits(group, action, old, new):
+        best = min(best, found, key=lambda fit: fit.error)
         if best.error <= EXACT:
-            return best
+            break
+    return best
+
+
+def _fits(group: Group, action: Any, old: Tensor, new: list[Tensor]) -> Iterator[Fit]:
+    known = []
+    for name, axis, images in _candidates(group, action, old):
+        if all(m is not None and m.shape == n.shape for m, n in zip(images, new, strict=True)):
+            known.append((name, axis, images))
+            yield Fit(name, max(map(gap, new, images)))
     for attempt in (_ordered, _mixed):
         for name, axis, images in known:
-            if group.kind == "own" or old.ndim < 2 or not 1 < old.shape[axis] <= _CHANNELS:
-                continue
-            best = min(best, attempt(name, axis, images, new), key=lambda f: f.error)
-            if best.error <= EXACT:
-                return best
-    return best
+            if group.kind != "own" and old.ndim > 1 and 1 < old.shape[axis] <= _CHANNELS:
+                yield attempt(name, axis, images, new)
 
 
 def _candidates(group: Group, action: Any, x: Tensor) -> Iterator[tuple[str, int, list[Tensor | None]]]:
     """Yield names of actions, the axis of channels, and the tensor moved by every element."""
+    kind, channel = group.kind, min(1, x.ndim - 1)
 
-    def every(act: Any) -> list[Tensor | None]:
-        return [move(act, g, x) for g in group.elements]
+    def every(act: Any, y: Tensor = x) -> list[Tensor | None]:
+        return [move(act, g, y) for g in group.elements]
 
-    channel = 1 if x.ndim > 1 else 0
-    kind = group.kind
-    yield "still", channel if kind in ("pixels", "shift") else -1, every("still")
-    if kind in ("pixels", "shift") and x.ndim > 2:
-        yield kind, channel, every(kind)
-    if kind in ("pixels", "shift") and x.ndim == 3:  # tokens (n, T, c), perhaps with one in front
-        for first in (0, 1):
-            side = math.isqrt(max(x.shape[1] - first, 0))
-            if side > 1 and side * side == x.shape[1] - first:
-                grid = x[:, first:].mT.unflatten(-1, (side, side))
-                moved = [move(kind, g, grid) for g in group.elements]
-                yield (
-                    "tokens",
-                    -1,
-                    [None if m is None else torch.cat([x[:, :first], m.flatten(-2).mT], 1) for m in moved],
-                )
     if kind == "own":
+        yield "still", -1, every("still")
         try:
             yield "as the input", channel, every(action)
         except Exception:  # the reader's function does not act on such a tensor
             return
-    axes = [a for a in range(x.ndim) if x.shape[a] == group.size] if kind in ("permute", "rotate") else []
-    for a in axes:
-        yield f"{kind} {a}", -1 if a != x.ndim - 1 else 0, every(f"{kind} {a}")
-    if len(axes) > 1:
-        yield f"{kind} {axes[-2]} {axes[-1]}", 0, every(f"{kind} {axes[-2]} {axes[-1]}")
-    if kind == "rotate" and x.ndim > 1 and x.shape[-1] % group.size == 0 and x.shape[-1] > group.size:
-        for name, shape, act in (("c×d", (-1, group.size), "rotate -1"), ("d×c", (group.size, -1), "rotate -2")):
-            split = x.unflatten(-1, shape)
-            yield f"rotate, {name}", 0, [move(act, g, split).flatten(-2) for g in group.elements]
+    elif kind in ("pixels", "shift"):
+        yield "still", channel, every("still")
+        if x.ndim > 2:
+            yield kind, channel, every(kind)
+        for first in (0, 1) if x.ndim == 3 else ():  # tokens (n, T, c), perhaps with one in front
+            side = math.isqrt(max(x.shape[1] - first, 0))
+            if side > 1 and side * side == x.shape[1] - first:
+                moved = every(kind, x[:, first:].mT.unflatten(-1, (side, side)))
+                joined = [m if m is None else torch.cat([x[:, :first], m.flatten(-2).mT], 1) for m in moved]
+                yield "tokens", -1, joined
+    else:
+        yield "still", -1, every("still")
+        axes = [a for a in range(x.ndim) if x.shape[a] == group.size]
+        for a in axes:
+            yield f"{kind} {a}", -1 if a != x.ndim - 1 else 0, every(f"{kind} {a}")
+        if len(axes) > 1:
+            yield f"{kind} {axes[-2]} {axes[-1]}", 0, every(f"{kind} {axes[-2]} {axes[-1]}")
+        if kind == "rotate" and x.ndim > 1 and x.shape[-1] % group.size == 0 and x.shape[-1] > group.size:
+            for name, shape, axis in (("c×d", (-1, group.size), -1), ("d×c", (group.size, -1), -2)):
+                moved = every(f"rotate {axis}", x.unflatten(-1, shape))
+                yield f"rotate, {name}", 0, [m.flatten(-2) for m in moved]
 
 
-def _ordered(name: str, axis: int, images: list[Any], new: list[Tensor]) -> Fit:
+def _ordered(name: str, axis: int, images: list[Tensor], new: list[Tensor]) -> Fit:
     """Fit with the channels of each image in the order that brings them nearest."""
     orders, errors = [], []
     for image, n in zip(images, new, strict=True):
@@ -192,7 +184,7 @@ def _ordered(name: str, axis: int, images: list[Any], new: list[Tensor]) -> Fit:
     return Fit(f"{name}, channels change places", max(errors), tuple(orders))
 
 
-def _mixed(name: str, axis: int, images: list[Any], new: list[Tensor]) -> Fit:
+def _mixed(name: str, axis: int, images: list[Tensor], new: list[Tensor]) -> Fit:
     """Fit with the channels mixed by an orthogonal matrix; only with many more places than channels."""
     errors = []
     for image, n in zip(images, new, strict=True):
@@ -203,7 +195,7 @@ def _mixed(name: str, axis: int, images: list[Any], new: list[Tensor]) -> Fit:
         some = torch.linspace(0, count - 1, min(count, _ROWS), device="cpu").long()
         a, b = (r[some.to(r.device)] @ r[some.to(r.device)].mT for r in rows)
         errors.append(float((a - b).norm() / b.norm().clamp(min=1e-30)))
-    return Fit(f"{name}, channels are mixed", max(errors), (None,) * len(new))
+    return Fit(f"{name}, channels are mixed", max(errors))
 
 
 def compare(model: Callable, inputs: tuple[Tensor, ...], group: Group, actions: list[Any]) -> Tape:
@@ -211,21 +203,18 @@ def compare(model: Callable, inputs: tuple[Tensor, ...], group: Group, actions: 
 
     A ``LookupError`` names the first step at which the moved input takes another path.
     """
-    tape = Tape(model, inputs)
-    action = next(a for a in actions if a != "still")
-    others = []
+    tape, action = Tape(model, inputs), next(a for a in actions if a != "still")
     for g in group.elements:
-        moved = tuple(move(a, g, x) for a, x in zip(actions, inputs, strict=True))
-        others.append(Tape(model, moved))
-        for k, (one, other) in enumerate(zip(tape.steps, others[-1].steps, strict=False)):
-            if one.op != other.op or one.out.shape != other.out.shape:
-                raise LookupError(k, tape.steps[max(0, k - 1)])
-        if len(tape.steps) != len(others[-1].steps):
-            raise LookupError(len(tape.steps), tape.steps[-1])
+        other = Tape(model, tuple(move(a, g, x) for a, x in zip(actions, inputs, strict=True)))
+        tape.others.append(other)
+        same = [a.op == b.op and a.out.shape == b.out.shape for a, b in zip(tape.steps, other.steps, strict=False)]
+        if not all(same):
+            raise LookupError(tape.steps[max(0, same.index(False) - 1)])
+        if len(tape.steps) != len(other.steps):
+            raise LookupError(tape.steps[-1])
     for k, step in enumerate(tape.steps):
         inside = _inside(step) if group.kind == "shift" else ...
-        step.fit = explain(group, action, step.out[inside], [o.steps[k].out[inside] for o in others])
-    tape.others = others
+        step.fit = explain(group, action, step.out[inside], [other.steps[k].out[inside] for other in tape.others])
     return tape
 
 

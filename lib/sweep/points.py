@@ -141,12 +141,8 @@ def execute_point(
 ) -> dict[str, Any] | None:
     """Execute a point that has not finished yet, and return its record; an error is part of the record.
 
-    ``gpu`` says whether each worker has a GPU of its own, or only the CPU; ``None`` leaves that to its environment.
-
-    Raises
-    ------
-    SweepError
-        The code is no longer what the key stands for, or the folder cannot be written to. No record is left.
+    ``gpu`` says whether each worker has a GPU of its own, or only the CPU; ``None`` leaves that to its environment. A
+    ``SweepError`` says that the code is not what the key stands for, or that the folder cannot be written to.
     """
     store, attempts, starts = Store(folder, sweep), 0, 0
     if (record := store.read(key)) is not None and not record["error"]:

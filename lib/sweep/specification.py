@@ -130,13 +130,7 @@ def label(point: dict[str, Any]) -> str:
 
 
 def load_specification(path: Path) -> Sweep:
-    """Read a specification and validate all of it, without running anything.
-
-    Raises
-    ------
-    SweepError
-        It cannot be read, does not fit its notebook, or has a point twice. One line, naming the field.
-    """
+    """Read a specification and validate all of it, without running anything; a ``SweepError`` names the field."""
     try:
         content = read_value(path.read_text(encoding="utf-8"), f"specification: {path.name}")
         spec = Specification.model_validate(content)

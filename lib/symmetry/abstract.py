@@ -73,15 +73,7 @@ class Group(ABC):
         """Return which of the arrays ``a`` are elements of the group, shape of the batch axes."""
 
     def check(self, name: str, a: Any) -> Tensor:
-        """Return the argument ``name`` if it holds elements of the group, of shape ``(..., *element_shape)``.
-
-        Raises
-        ------
-        TypeError
-            No tensor, or of another kind than ``dtype``.
-        ValueError
-            The last axes are not ``element_shape``, or an entry is no element of the group.
-        """
+        """Return the argument ``name`` if it holds elements of the group, of shape ``(..., *element_shape)``."""
         check_tensor(name, a, self.element_shape, inexact=not self.is_finite)
         if a.is_complex() != self.dtype.is_complex or (self.is_finite and a.dtype != self.dtype):
             raise TypeError(f"{name} must hold elements of {self}, of dtype {self.dtype}, got {a.dtype}")
@@ -141,13 +133,7 @@ class FiniteGroup(Group):
         return (self.element(torch.arange(start, min(start + size, self.order), device="cpu")) for start in starts)
 
     def elements(self) -> Tensor:
-        """Return all elements, shape ``(order, *element_shape)``.
-
-        Raises
-        ------
-        ValueError
-            The list would have more than ``ENUMERATION_LIMIT`` entries.
-        """
+        """Return all elements, shape ``(order, *element_shape)``."""
         entries = self.order * math.prod(self.element_shape)
         if entries > ENUMERATION_LIMIT:
             raise ValueError(f"{self} is too large to list: {entries} entries, allowed are {ENUMERATION_LIMIT}")

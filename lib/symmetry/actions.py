@@ -20,8 +20,6 @@ from lib.symmetry.representations import MatrixRepresentation, PermutationRepres
 def trivial(group: Group, dim: int = 1) -> PermutationRepresentation:
     """Return the trivial representation ρ(g) = 1 on R^dim.
 
-    Examples
-    --------
     >>> from lib.symmetry.groups import Cyclic
     >>> trivial(Cyclic(3), 2).matrix(torch.tensor([1])).int()
     tensor([[1, 0],
@@ -38,8 +36,6 @@ def trivial(group: Group, dim: int = 1) -> PermutationRepresentation:
 def regular(group: FiniteGroup) -> PermutationRepresentation:
     """Return the left regular representation on functions on the group: ρ(g) e_h = e_gh.
 
-    Examples
-    --------
     >>> from lib.symmetry.groups import Dihedral
     >>> regular(Dihedral(4)).dim
     8
@@ -53,8 +49,6 @@ def regular(group: FiniteGroup) -> PermutationRepresentation:
 def natural(group: PermutationGroup) -> PermutationRepresentation:
     """Return the representation of a group of permutations on R^n by permuting coordinates (the nodes of a graph).
 
-    Examples
-    --------
     >>> from lib.symmetry.groups import Symmetric
     >>> natural(Symmetric(3)).matrix(torch.tensor([1, 2, 0])).int()
     tensor([[0, 0, 1],
@@ -70,15 +64,8 @@ def on_points(
 ) -> PermutationRepresentation:
     """Return the representation on functions on a finite set of points induced by an action on the points.
 
-    Parameters
-    ----------
-    group, name
-        The group that acts, and the name of the representation.
-    points
-        Nonnegative integer coordinates (``int64``), shape ``(dim, p)``, all rows different.
-    move
-        ``move(g, points)`` returns the moved points for g of shape ``(..., 1, k)``, shape ``(..., dim, p)``. A moved
-        point that is not among the points is a ``ValueError``.
+    Points are rows of nonnegative integers (``int64``), shape ``(dim, p)``, all different. ``move(g, points)`` returns
+    them moved, shape ``(..., dim, p)`` for g of shape ``(..., 1, k)``; where to none of them is a ``ValueError``.
     """
     if not points.numel() or int(points.min()) < 0:
         raise ValueError(f"points must be nonnegative, of shape (dim, p) with dim ≥ 1, got shape {tuple(points.shape)}")
@@ -102,8 +89,6 @@ def on_points(
 def translations(size: int, dimension: int = 2) -> FiniteGroup:
     """Return the group of cyclic translations Z_size^dimension (dimension 1 or 2).
 
-    Examples
-    --------
     >>> translations(28).order, translations(28, dimension=1).order
     (784, 28)
     """
@@ -116,8 +101,6 @@ def motions(size: int, point_group: FiniteGroup | None = None) -> SemidirectProd
 
     The point group is ``Cyclic(4)`` (default) or ``Dihedral(4)``.
 
-    Examples
-    --------
     >>> from lib.symmetry.groups import Dihedral
     >>> motions(28, Dihedral(4)).order  # 28 · 28 · 8
     6272
@@ -140,8 +123,6 @@ def pixels(group: FiniteGroup, size: int) -> PermutationRepresentation:
     both. For translations within the rows use :func:`row_shifts`. A subgroup, as the half turns or a single flip, acts
     through :class:`~lib.symmetry.derived.Restriction`. For other groups a ``ValueError`` says how to make an action.
 
-    Examples
-    --------
     >>> from lib.symmetry.derived import Restriction
     >>> from lib.symmetry.groups import Cyclic
     >>> half_turns = Restriction(pixels(Cyclic(4), 8), Cyclic(2), lambda h: 2 * h)
@@ -174,8 +155,6 @@ def pixels(group: FiniteGroup, size: int) -> PermutationRepresentation:
 def row_shifts(size: int) -> PermutationRepresentation:
     """Return Z_size acting on size × size images by cyclic shifts within the rows (1-D translations).
 
-    Examples
-    --------
     >>> image = torch.tensor([[1, 2], [3, 4]]).flatten()
     >>> row_shifts(2).apply(torch.tensor([1]), image).reshape(2, 2)
     tensor([[2, 1],
@@ -189,8 +168,6 @@ def row_shifts(size: int) -> PermutationRepresentation:
 def planar(group: FiniteGroup) -> MatrixRepresentation:
     """Return C_n or D_n acting on the plane: generator r turns by 2π/n, s reflects the second coordinate.
 
-    Examples
-    --------
     >>> from lib.symmetry.groups import Cyclic
     >>> planar(Cyclic(4)).matrix(torch.tensor([1])).round().int()  # a quarter turn
     tensor([[ 0, -1],

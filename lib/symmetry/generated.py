@@ -17,6 +17,9 @@ class GeneratedGroup(PermutationGroup):
 
     The generators are ``int64`` of shape ``(r, n)``, r ≥ 1. A ``ValueError`` says which is no permutation, or that the
     group has more than ``limit`` elements.
+
+    >>> GeneratedGroup(torch.tensor([[1, 2, 0, 4, 3]]), "turn and swap").order
+    6
     """
 
     def __init__(self, permutations: Tensor, name: str, limit: int = CLOSURE_LIMIT) -> None:
@@ -71,13 +74,7 @@ class GeneratedGroup(PermutationGroup):
 
 
 def frobenius(p: int, q: int) -> SemidirectProduct:
-    """Return the Frobenius group C_p ⋊ C_q of order pq: a generator of C_q multiplies residues by an m of order q.
-
-    Raises
-    ------
-    ValueError
-        p is no prime, or q does not divide p − 1.
-    """
+    """Return the Frobenius group C_p ⋊ C_q of order pq: a generator of C_q multiplies residues by an m of order q."""
     check_int("p", p, minimum=3, maximum=10_000)
     check_int("q", q, minimum=2, maximum=p - 1)
     if any(p % k == 0 for k in range(2, int(p**0.5) + 1)):

@@ -66,11 +66,8 @@ class Projection(ABC):
     def basis(self) -> Tensor:
         """Return an orthonormal basis of the invariants, shape ``(rank, dim)``.
 
-        Raises
-        ------
-        ArithmeticError
-            The matrix is no orthogonal projection (to 1e-6): the elements averaged over are no group, or have wrong
-            weights, or ρ is not unitary.
+        An ``ArithmeticError`` says that Π is no orthogonal projection (to 1e-6): the elements averaged over are no
+        group, or have wrong weights, or ρ is not unitary.
         """
         matrix = self.matrix()
         defect = max(float((matrix @ matrix - matrix).abs().max()), float((matrix - matrix.mH).abs().max()))
@@ -212,13 +209,6 @@ def projection(representation: Representation, route: str = "auto") -> Projectio
     The route is ``"sum"``, ``"orbits"``, ``"composition"``, ``"nullspace"``, or ``"auto"``: orbits for permutations,
     else the sum for finite groups of order up to 256, else the null space.
 
-    Raises
-    ------
-    TypeError, ValueError
-        No representation, one that is not unitary (the average is then no orthogonal projection), an unknown route.
-
-    Examples
-    --------
     >>> from lib.symmetry import actions, groups
     >>> P = projection(actions.natural(groups.Symmetric(3)))
     >>> P(torch.tensor([1.0, 2.0, 6.0]).double())
@@ -246,18 +236,13 @@ def constraints(representation: Representation) -> Tensor:
 def invariant_dimension(representation: Representation) -> int:
     """Return the dimension of the invariants, ∫ χ(g) dμ(g) (Serre 1977, §2.3); for ``Hom(V, W)`` that is ⟨χ_W, χ_V⟩.
 
-    For compact Lie groups by a quadrature that is exact up to the largest weight, which the derivative tells.
+       For compact Lie groups by a quadrature that is exact up to the largest weight, which the derivative tells.
+    An
+       ``ArithmeticError`` says that the average is not an integer to 1e-6: the character is no character.
 
-    Raises
-    ------
-    ArithmeticError
-        The average is not an integer to 1e-6: the character is no character.
-
-    Examples
-    --------
-    >>> from lib.symmetry import actions, groups
-    >>> invariant_dimension(actions.natural(groups.Symmetric(10)))  # the constant vectors
-    1
+       >>> from lib.symmetry import actions, groups
+       >>> invariant_dimension(actions.natural(groups.Symmetric(10)))  # the constant vectors
+       1
     """
     group = representation.group
     elements, weights = group.class_quadrature(0 if group.is_finite else _largest_weight(representation))

@@ -42,10 +42,7 @@ class CompactLieGroup(Group):
         Exact for characters of representations that occur in tensor powers V^⊗p ⊗ (V*)^⊗q with p + q ≤ degree,
         where V is the defining representation (on a torus: for weights of size at most ``degree``).
 
-        Raises
-        ------
-        ValueError
-            The grid of angles would have more than ``ENUMERATION_LIMIT`` matrix entries.
+        A ``ValueError`` says that the grid of angles would have more than ``ENUMERATION_LIMIT`` matrix entries.
         """
 
 

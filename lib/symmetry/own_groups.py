@@ -34,8 +34,6 @@ def named(name: str) -> FiniteGroup:
     ``"C4"`` is cyclic of order 4, ``"D6"`` dihedral of order 12, ``"S4"`` symmetric, ``"A5"`` alternating, ``"Q8"`` the
     quaternions, ``"C7:C3"`` the Frobenius group of order 21, and ``"C2xD3"`` a direct product of these.
 
-    Examples
-    --------
     >>> named("C2xS3").order
     12
     """
@@ -50,7 +48,14 @@ def named(name: str) -> FiniteGroup:
 
 
 class TableGroup(FiniteGroup):
-    """The group of a multiplication table; element i is the vector ``(i,)``. See :func:`from_table`."""
+    """The group with a given multiplication table: entry (i, j) is the number of the product of i and j.
+
+    The table is ``int64`` of shape ``(n, n)``, n ≤ 512; element i is the vector ``(i,)``. If it is none of a group, a
+    ``ValueError`` says which axiom fails.
+
+    >>> from_table(torch.tensor([[0, 1], [1, 0]]), "parity").order
+    2
+    """
 
     def __init__(self, table: Tensor, name: str) -> None:
         n = len(table)
@@ -98,29 +103,7 @@ class TableGroup(FiniteGroup):
         return torch.tensor(found or [one], device="cpu")[:, None]
 
 
-def from_table(table: Tensor, name: str) -> TableGroup:
-    """Return the group with a given multiplication table: entry (i, j) is the number of the product of i and j.
-
-    The table is ``int64`` of shape ``(n, n)``, n ≤ 512. If it is none of a group, a ``ValueError`` says which axiom
-    fails.
-
-    Examples
-    --------
-    >>> from_table(torch.tensor([[0, 1], [1, 0]]), "parity").order
-    2
-    """
-    return TableGroup(table, name)
-
-
-def from_permutations(permutations: Tensor, name: str) -> GeneratedGroup:
-    """Return the group that permutations generate, ``int64`` of shape ``(r, n)``; an element lists the images.
-
-    Examples
-    --------
-    >>> from_permutations(torch.tensor([[1, 2, 0, 4, 3]]), "turn and swap").order
-    6
-    """
-    return GeneratedGroup(permutations, name)
+from_table, from_permutations = TableGroup, GeneratedGroup
 
 
 def from_generators(matrices: Tensor, name: str, limit: int = CLOSURE_LIMIT) -> MatrixRepresentation:
@@ -129,22 +112,10 @@ def from_generators(matrices: Tensor, name: str, limit: int = CLOSURE_LIMIT) -> 
     The group itself, the attribute ``group`` of the result, permutes the images of the coordinate vectors; faithfully,
     since those span the space.
 
-    Parameters
-    ----------
-    matrices
-        The generators, float64 or complex128 of shape ``(r, n, n)``. Images of a vector that are closer than 1e-6 count
-        as equal.
-    name, limit
-        Name for messages, and largest order. A larger or infinite group is recognised: an orbit does not close.
+    The matrices are float64 or complex128 of shape ``(r, n, n)``; images of a vector that are closer than 1e-6 count as
+    equal. A ``ValueError`` says that they are not unitary (tolerance 1e-8), that some elements are too close to be told
+    apart, or that there are more than ``limit``: an orbit does not close.
 
-    Raises
-    ------
-    ValueError
-        The matrices have another dtype or shape or are not unitary (tolerance 1e-8), they generate more than ``limit``
-        elements, or some of these are too close to be told apart.
-
-    Examples
-    --------
     >>> quarter_turn = torch.tensor([[[0.0, -1.0], [1.0, 0.0]]], dtype=torch.float64)
     >>> from_generators(quarter_turn, "quarter turns").group.order
     4

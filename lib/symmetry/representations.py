@@ -64,12 +64,7 @@ class Representation:
     def apply(self, g: Tensor, x: Tensor) -> Tensor:
         """Return ρ(g)x for vectors x, shape ``(..., *shape)``; the batch axes of g and x broadcast.
 
-        Raises
-        ------
-        TypeError
-            ρ is complex and x is real, or x is integer and ρ does not permute.
-        ValueError
-            The last axes of x are not ``shape``, x has NaN or infinite entries, or g holds no elements of the group.
+        Complex ρ refuse real x, and only permutations take integers; x is finite.
         """
         self.group.check("g", g)
         self.check_vectors("x", x, inexact=not self.is_permutation)
@@ -97,10 +92,7 @@ class Representation:
 class PermutationRepresentation(Representation):
     """A group that permutes the coordinates: ``images(g)`` returns π, shape ``(..., dim)``, with ρ(g) e_i = e_π(i).
 
-    Raises
-    ------
-    ValueError
-        The images tried are no permutations (``int64``), or π_g π_h differs from π_gh (see ``_test_pairs``).
+    They are tried on the elements of ``_test_pairs``: a ``ValueError`` says that π_g π_h differs from π_gh.
     """
 
     is_permutation = True
@@ -139,16 +131,9 @@ class MatrixRepresentation(Representation):
     """A representation given by a function: ``matrices(g)`` returns ρ(g), shape ``(..., dim, dim)``.
 
     ``unitary=False`` admits matrices that are not unitary, for which averages over the group are *not* orthogonal
-    projections.
+    projections. A ``ValueError`` says that ρ(1) ≠ 1, ρ(g)ρ(h) ≠ ρ(gh), or that ρ is not unitary (tolerance 1e-8, on
+    the elements of ``_test_pairs``).
 
-    Raises
-    ------
-    ValueError
-        Wrong dtype or shape, NaN, ρ(1) ≠ 1, ρ(g)ρ(h) ≠ ρ(gh), or not unitary although ``unitary`` is set (tolerance
-        1e-8, on the elements of ``_test_pairs``).
-
-    Examples
-    --------
     >>> from lib.symmetry.groups import Cyclic
     >>> signs = MatrixRepresentation(Cyclic(2), 1, lambda g: (1.0 - 2.0 * g.double())[..., None], "sign")
     >>> signs.matrix(Cyclic(2).elements()).flatten().tolist()
@@ -203,8 +188,6 @@ class _Dual(Representation):
 class DirectSum(Representation):
     """The direct sum V ⊕ W: blocks one after the other.
 
-    Examples
-    --------
     >>> from lib.symmetry.actions import natural, trivial
     >>> from lib.symmetry.groups import Symmetric
     >>> V = DirectSum(natural(Symmetric(3)), trivial(Symmetric(3)))

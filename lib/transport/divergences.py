@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 import torch
-from scipy.optimize import linear_sum_assignment, linprog
+from scipy.optimize import linear_sum_assignment
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import minimum_spanning_tree
 from torch import Tensor
@@ -79,8 +79,6 @@ def w1_batch(x: Tensor, y: Tensor, action: Isometries) -> Tensor:
 
     Samples have one shape ``(replicates, n, dim)``; the values have no slopes.
 
-    Examples
-    --------
     >>> from lib.transport.quotient import no_group, turns
     >>> x, y = torch.tensor([[[1.0, 0.0]]]).double(), torch.tensor([[[0.0, 1.0]]]).double()
     >>> w1_batch(x, y, no_group(2)), w1_batch(x, y, turns(4)).round(decimals=6)
@@ -110,28 +108,6 @@ def _circle_distance(x: Tensor, y: Tensor, length: float) -> Tensor:
     half = (arc.gather(-1, rank).cumsum(-1) < length / 2).sum(-1, keepdim=True)
     median = height.gather(-1, rank.gather(-1, half.clamp_max(points.shape[-1] - 1)))
     return ((height - median).abs() * arc).sum(-1)
-
-
-def invariant_program(distances: Tensor, gain: Tensor) -> float:
-    """Return ``max Σ gain_i γ_i`` subject to ``γ_i − γ_j ≤ distances[σ, i, j]`` for all σ, i, j.
-
-    Shapes ``(order, N, N)`` and ``(N,)``; the gains sum to zero.
-    """
-    count = len(gain)
-    i, j = (index.ravel() for index in np.nonzero(~np.eye(count, dtype=bool)))
-    rows = np.arange(len(i) * len(distances))
-    left, right = np.tile(i, len(distances)), np.tile(j, len(distances))
-    entries = np.concatenate([np.ones(len(rows)), -np.ones(len(rows))])
-    matrix = coo_array((entries, (np.tile(rows, 2), np.concatenate([left, right]))), shape=(len(rows), count))
-    bounds = [(0, 0)] + [(None, None)] * (count - 1)
-    limits = distances.detach().double().cpu().numpy()
-    unit = float(limits.max(initial=0)) or 1.0  # the solver's tolerances are absolute
-    limits = limits[:, i, j].ravel() / unit
-    options = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
-    solution = linprog(-gain.cpu().numpy(), matrix.tocsr(), limits, bounds=bounds, method="highs", options=options)
-    if solution.status != 0:
-        raise ArithmeticError(f"the program over invariant potentials was not solved: {solution.message}")
-    return -unit * float(solution.fun)
 
 
 def regularised_batch(

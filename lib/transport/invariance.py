@@ -34,12 +34,6 @@ def orbit_test(
 
     Samples have shape ``(..., n, dim)``, n ≥ 2; leading axes are separate samples. ``draws`` is the number of random
     moves.
-
-    Raises
-    ------
-    TypeError, ValueError
-        Points of another dimension, fewer than two, or too many for the memory; a group that is not finite or
-        does not act by isometries.
     """
     action = linear(representation)
     x = check_tensor("points", points, (None, representation.dim), inexact=True, real=True)

@@ -45,8 +45,6 @@ def mmd_squared(x: Tensor, y: Tensor, action: Isometries, bandwidth: float) -> T
     Samples have shapes ``(replicates, n, dim)`` and ``(replicates, m, dim)``; the result, ``(replicates,)``, is ≥ 0.
     Group and bandwidth are as in :func:`orbit_kernel`.
 
-    Examples
-    --------
     >>> from lib.transport.quotient import turns
     >>> x = torch.randn(2, 50, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     >>> mmd_squared(x, -x, turns(2), 1.0).abs() < 1e-12  # half turns do not see a half turn
@@ -79,21 +77,11 @@ def _mmd_of_turns(points: Tensor, w: Tensor, order: int | float, s: float) -> Te
 
 @dataclass(frozen=True)
 class KernelReach:
-    """How far a kernel reaches across the orbits of a group, and what that leaves of the gain.
+    """How far a kernel reaches across the orbits of a group, and what that leaves of the gain."""
 
-    Attributes
-    ----------
-    order : int or float
-        |Σ|.
-    a : float
-        a_{Σ,k}: mean of ``k(x, σx)`` over points and elements σ ≠ e.
-    mean : float
-        ``E k(x, x′)`` for independent points of the invariant law.
-    """
-
-    order: int | float
-    a: float
-    mean: float
+    order: int | float  #: |Σ|
+    a: float  #: a_{Σ,k}: mean of ``k(x, σx)`` over points and elements σ ≠ e
+    mean: float  #: ``E k(x, x′)`` for independent points of the invariant law
 
     @property
     def constant(self) -> float:

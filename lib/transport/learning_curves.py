@@ -7,7 +7,7 @@ parameters. The *equivalent factor* at a level q is x_plain(q) / x_smart(q), wit
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -48,8 +48,6 @@ def bootstrap(statistic: Callable[[Tensor], Tensor], seeds: int, resamples: int,
 def paired_interval(a: Tensor, b: Tensor) -> Interval:
     """Return the mean of a − b over the seeds with Student's 95 % interval for paired values, shapes ``(seeds,)``.
 
-    Examples
-    --------
     >>> found = paired_interval(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([0.5, 1.5, 2.6]))
     >>> round(found.value, 3), round(found.low, 3), round(found.high, 3)
     (0.467, 0.323, 0.61)
@@ -59,21 +57,6 @@ def paired_interval(a: Tensor, b: Tensor) -> Interval:
     mean, reach = (float(unit * t) for t in ((gap / unit).mean(), (gap / unit).std() * math.sqrt(1 / len(gap))))
     reach *= float(student.ppf(0.975, len(gap) - 1))
     return Interval(mean, mean - reach, mean + reach)
-
-
-def median_gap(a: Tensor, b: Tensor, resamples: int = 4000) -> Interval:
-    """Return median(a) − median(b) over the seeds, shapes ``(seeds,)``, with a 95 % bootstrap interval.
-
-    Seeds are resampled jointly: a seed stands for one training set, which both have in common. With an even number of
-    seeds the median is the mean of the two middle values.
-    """
-    both = torch.stack([a, b]).double()
-
-    def gap(draws: Tensor) -> Tensor:
-        middle = both[:, draws].quantile(0.5, dim=-1)
-        return middle[0] - middle[1]
-
-    return bootstrap(gap, len(a), resamples)
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,7 +108,7 @@ def equivalent_factor(plain: Curve, smart: Curve, levels: int = 9, resamples: in
     give, also within the bootstrap: at least ``max(plain amounts) / min(smart amounts)`` if every smart score is better
     than every plain one, at most ``min(plain amounts) / max(smart amounts)`` if every one is worse.
 
-    The factor may vary much between the levels (:func:`factor_by_level`), and where a curve is flat, it jumps with the
+    The factor may vary much between the levels, and where a curve is flat, it jumps with the
     place at which the curve happens to be lowest; the interval is skewed there.
 
     The columns of both curves are the same seeds, which are resampled jointly; ``levels`` is the number of levels,
@@ -149,13 +132,3 @@ def equivalent_factor(plain: Curve, smart: Curve, levels: int = 9, resamples: in
     best, worst = (float(f(*(v[k].detach() for v in (a, b)))) for f, k in ((torch.maximum, -1), (torch.minimum, 0)))
     value, low, high = (math.exp(v) for v in (interval.value, interval.low, interval.high))
     return Saving(value, low, high, best, worst, best <= worst)
-
-
-def factor_by_level(plain: Curve, smart: Curve, at: Sequence[float]) -> list[float]:
-    """Return the equivalent factor of the mean curves at given levels, NaN where one of them does not cover it."""
-    levels = torch.tensor([list(at)], dtype=torch.float64, device=plain.scores.device)
-    every = torch.arange(plain.scores.shape[1], device="cpu")[None]
-    a, b = plain.best(every), smart.best(every)
-    factors = (plain.reach(a, levels) - smart.reach(b, levels)).exp()[0]
-    inside = (levels[0] >= max(a[0, -1], b[0, -1])) & (levels[0] <= min(a[0, 0], b[0, 0]))
-    return torch.where(inside, factors, torch.nan).tolist()

@@ -23,40 +23,18 @@ CHUNK = 2**25  # entries of the largest intermediate array
 
 @dataclass(frozen=True)
 class Isometries:
-    """A group acting by isometries on R^dim or on the flat torus R^dim / Z^dim.
+    """A group acting by isometries on R^dim or on the flat torus R^dim / Z^dim."""
 
-    Attributes
-    ----------
-    name : str
-        Name for messages and tables.
-    order : int or float
-        Number of elements, ``math.inf`` for a Lie group.
-    dim, quotient_dim : int
-        Dimension of the space and of its quotient by the group.
-    formula : callable
-        :meth:`distance` for points of about unit size.
-    images : callable or None
-        All images of points, ``(..., n, dim) -> (order, ..., n, dim)``; ``None`` for infinite groups.
-    line : callable or None
-        Where the quotient is a piece of the line, the isometry onto it, ``(..., dim) -> (...)``.
-    circle : float or None
-        Where the quotient is a circle (of the first coordinate), its circumference.
-    turns : int or float or None
-        For rotations of the plane, their number, ``math.inf`` for all of SO(2).
-    periodic : bool
-        Whether the space is the flat torus with coordinates modulo one, instead of R^dim.
-    """
-
-    name: str
-    order: int | float
-    dim: int
-    quotient_dim: int
-    formula: Callable[[Tensor, Tensor], Tensor]
-    images: Callable[[Tensor], Tensor] | None = None
-    line: Callable[[Tensor], Tensor] | None = None
-    circle: float | None = None
-    turns: int | float | None = None
-    periodic: bool = False
+    name: str  #: for messages and tables
+    order: int | float  #: number of elements, ``math.inf`` for a Lie group
+    dim: int  #: of the space
+    quotient_dim: int  #: of its quotient by the group
+    formula: Callable[[Tensor, Tensor], Tensor]  #: :meth:`distance` for points of about unit size
+    images: Callable[[Tensor], Tensor] | None = None  #: ``(..., n, dim) -> (order, ..., n, dim)``, of finite groups
+    line: Callable[[Tensor], Tensor] | None = None  #: isometry of the quotient onto a piece of the line, if it is one
+    circle: float | None = None  #: circumference where the quotient is a circle (of the first coordinate)
+    turns: int | float | None = None  #: for rotations of the plane their number, ``math.inf`` for all of SO(2)
+    periodic: bool = False  #: whether the space is the flat torus with coordinates modulo one
 
     def __repr__(self) -> str:
         """Return the name."""
@@ -156,15 +134,6 @@ def linear(representation: Representation) -> Isometries:
 
     The distance runs through all images, in blocks that fit in memory.
 
-    Raises
-    ------
-    TypeError
-        ``representation`` is complex, or of an infinite group.
-    ValueError
-        It is not orthogonal.
-
-    Examples
-    --------
     >>> from lib.symmetry.actions import natural
     >>> from lib.symmetry.groups import Symmetric
     >>> x, y = torch.tensor([[1.0, 2.0, 3.0]]).double(), torch.tensor([[3.0, 1.0, 2.0]]).double()

@@ -29,8 +29,6 @@ def ring_reach(order: int | float, bandwidth: float) -> KernelReach:
     ``E k^Σ(x, x) = E (1/L) Σ_j exp(−2r² sin²(πj/L)/s²)`` and ``E k(x, x′) = E exp(−(r − ρ)²/2s²) exp(−z) I_0(z)`` with
     ``z = rρ/s²``, by Gauss–Legendre quadrature over the radii.
 
-    Examples
-    --------
     >>> round(ring_reach(8, 0.26).factor, 2)
     11.47
     """

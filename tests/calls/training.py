@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 
 from lib.augmentation import augmented_descent, networks, risks, sampling_laws, synthetic
@@ -10,13 +12,14 @@ from lib.ensembles import metrics as ensemble_metrics
 from lib.ensembles import training as ensembles
 from lib.implicit_bias import gradient_flow, linear_networks, log_loss_descent, margins, optimality, steerable
 from lib.mean_field import descent as mean_field_descent
-from lib.mean_field import discovery, finite_volumes, free_energy, units
+from lib.mean_field import discovery, units
 from lib.mean_field import particles as mean_field
 from lib.symmetry.actions import natural, planar, regular, trivial
 from lib.symmetry.derived import Hom
 from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
 from lib.symmetry.haar import projection
 from tests.calls import call, law, normal, numbers
+from tests.chapters import load
 
 C4, D3 = Cyclic(4), Dihedral(3)
 SEPARABLE = normal(6, 6) + 3 * torch.eye(6, dtype=torch.float64)[0]
@@ -30,7 +33,7 @@ LINEAR = {
     "dense": linear_networks.fully_connected(6, 3, 2),
     "diagonal": linear_networks.diagonal(6, 3),
     "convolution": linear_networks.group_convolution(D3, 3),
-    "steerable": steerable.steerable_network([regular(D3), regular(D3)]),
+    "steerable": linear_networks.LinearNetwork("steerable", 6, [steerable.SteerableLayer(regular(D3), trivial(D3, 2))]),
 }
 
 
@@ -44,14 +47,12 @@ def linear_network(*tensors):
     return out
 
 
-REDUCTION = steerable.Reduction(LINEAR["steerable"])
 MAPS = projection(Hom(regular(D3), regular(D3))).basis().unflatten(-1, (6, 6))
 
 
-@call(normal(2, LINEAR["steerable"].size), MAPS, normal(2, len(MAPS)))
-def steerable_layers(w, maps, coefficients):
-    layer = steerable.SteerableLayer(regular(D3), regular(D3), maps)
-    return REDUCTION.parameters(w), REDUCTION.rest(w), layer.matrix(coefficients)
+@call(MAPS, normal(2, len(MAPS)))
+def steerable_layers(maps, coefficients):
+    return steerable.SteerableLayer(regular(D3), regular(D3), maps).matrix(coefficients)
 
 
 @call(SEPARABLE, LABELS, 0.5 * normal(LINEAR["diagonal"].size).abs() + 0.2, double=SOLVED, kept=(1, 2))
@@ -130,7 +131,7 @@ def projected_networks(*tensors):
         moved = [w + 0.1 for w in dense]
         out += [network.project(moved), network.off(moved), network.coordinates(dense), network.off(dense)]
         out += [layer.reduced_norm(w) for layer, w in zip(network.layers, start, strict=True)]
-    return out, networks.uneven(tensors[0])
+    return out
 
 
 STRATEGIES = [
@@ -156,7 +157,7 @@ def gradient_of_augmentation(x, y, *start):
     return augmented_descent.gradient(task, start, pieces), task.to(x.dtype, x.device).inputs
 
 
-LAWS = sampling_laws.haar(C4), sampling_laws.published("rotations", C4, 4), sampling_laws.mixture(C4, 0.3)
+LAWS = sampling_laws.haar(C4), sampling_laws.published("rotations", C4, 4)
 
 
 @call(*TASKS[2][1:], *STARTS[2], double="forecasts are given in double precision")
@@ -198,8 +199,7 @@ def explicit_risks(x, y, parameters, weights):
     risk = risks.Risks(SMALL, x, y)
     out = [risk.nominal(parameters), risk.equivariant(parameters), risk.outside(parameters)]
     out += [risk.augmented(parameters), risk.augmented(parameters, weights)]
-    end = risks.descend(risk.augmented, parameters, 0.1, 2, risk.nominal)
-    return out, risks.gradient(risk.augmented, parameters), end
+    return out, risks.gradient(risk.augmented, parameters)
 
 
 @call(
@@ -275,42 +275,17 @@ def particle_descent(start, teacher, x):
     return out, drawn.targets(x), drawn.draw(seeded(0), 2, start)
 
 
-def _energy(x, y, weights):
-    x, y, w = (t.double() for t in (x, y, weights))
-    grid = torch.linspace(-3, 3, 21, dtype=x.dtype, device=x.device)
-    return free_energy.FreeEnergy(lambda x, z: torch.tanh(x * z), x, y, w / w.sum(), grid, 0.1, 0.1)
-
-
-DOUBLE_ONLY = "a free energy takes double precision only"
-
-
-@call(normal(3), normal(3), law(3), law(2, 21), normal(2, 30), double=DOUBLE_ONLY)
-def energy(x, y, weights, laws, clouds):
-    F = _energy(x, y, weights)
-    p, cloud = laws.double() / laws.double().sum(-1, keepdim=True), clouds.double()
-    r = F.residual(p)
-    out = [r, F.potential(r), F.energy(p), F.entropy(p), F.change(p[0], p[1]), F.gibbs(r), F.lower_bound(r)]
-    return out, F.minimiser(), F.cloud_residual(cloud)
-
-
-@call(normal(3), normal(3), law(3), law(21), double=DOUBLE_ONLY, joint=True)
-def finite_volume_flow(x, y, weights, start):
-    p = start.double() / start.double().sum()
-    return finite_volumes.flow(_energy(x, y, weights), p, steps=3)
-
-
 # --- growing subspaces
 
 
-@call(normal(2, 3, 4), normal(5, 2), normal(2, 5, 2), law(5), normal(2, 4, 4), powers=4)
-def units(z, x, y, weights, teacher):
-    out = [discovery.network(z, x, discovery.ERF), discovery.pull(z, x, y, weights=weights)]
-    return out, discovery.population_pull(z, teacher, 1.0)
+@call(normal(2, 3, 4), normal(5, 2), normal(2, 5, 2), law(5), powers=4)
+def units(z, x, y, weights):
+    return discovery.network(z, x, discovery.ERF), discovery.pull(z, x, y, weights=weights)
 
 
 @call(torch.zeros(2, 0, 4, dtype=torch.float64), normal(2, 4, 4), draws=True)
 def discovered(basis, teacher):
-    move = lambda z: discovery.population_pull(z, teacher, 1.0)  # noqa: E731
+    move = partial(load("architecture_discovery").population_pull, teacher=teacher, scale=1.0)
     growth = discovery.Growth(particles=4, steps=3, threshold=1e-3)
     frame, escapes = discovery.grow(move, basis, growth, seeded(0))
     P = torch.diag_embed(torch.ones_like(teacher[:, 0]))

@@ -10,9 +10,7 @@ from lib.checks import seeded
 from lib.symmetry.actions import natural, pixels, planar
 from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
 from lib.transport import (
-    discrete_divergences,
     divergences,
-    finite_spaces,
     invariance,
     kernels,
     learning_curves,
@@ -54,11 +52,6 @@ def wasserstein(x, y, a, b):
     return divergences.w1(x, y, TURNS), divergences.w1(x, y, RADIAL, a, b)
 
 
-@call(normal(2, 3, 3).abs(), torch.tensor([0.5, -0.3, -0.2], dtype=torch.float64))
-def invariant_potentials(distances, gain):
-    return divergences.invariant_program(distances, gain)
-
-
 @call(normal(2, 4, 2), normal(2, 3, 2), samples=(0, 1))
 def regularised(x, y):
     return divergences.regularised_batch(x, y, TURNS, "kl"), divergences.regularised_batch(x, y, TURNS, "alpha2", 2.0)
@@ -88,33 +81,6 @@ def turned_kernel(r, theta, w):
     return average(r, r.flip(-1), theta), list(average.harmonics(r, r)), average.quadratic_form(r, theta, w)
 
 
-STARTS = normal(2, 2)
-STRETCH = torch.tensor([[1.0, 0.0], [0.0, 2.0]], dtype=torch.float64)
-
-
-@call(STARTS, STRETCH, law(3, 8), law(3, 8))
-def finite_space(starts, metric, q, _):
-    space = finite_spaces.orbit_closure(PLANE, starts, metric)
-    function = space.symmetrise_function(q.exp())
-    return [
-        space,
-        space.labels,
-        space.symmetrise_law(q),
-        function,
-        space.isometry_defect(),
-        space.distortion(),
-        space.kernel(),
-    ]
-
-
-@call(STARTS, law(2, 8), law(2, 8))
-def discrete(starts, q, p):
-    space = finite_spaces.orbit_closure(PLANE, starts)
-    every = [discrete_divergences.divergence(family, space, q, p) for family in discrete_divergences.FAMILIES]
-    less = [discrete_divergences.invariant_divergence(family, space, q, p) for family in discrete_divergences.FAMILIES]
-    return every, less, discrete_divergences.wasserstein_potential(space, q[0], p[0])
-
-
 @call(normal(2, 8, 2), double="statistics of tests are computed in double precision")
 def orbit_test(points):
     return invariance.orbit_test(points, PLANE, seeded(0), draws=19)
@@ -130,15 +96,13 @@ def two_samples(x, y):
 
 @call(normal(6), normal(6))
 def intervals(a, b):
-    return learning_curves.paired_interval(a, b), learning_curves.median_gap(a, b, resamples=50)
+    return learning_curves.paired_interval(a, b)
 
 
 @call(torch.tensor([10.0, 20.0, 40.0], dtype=torch.float64), normal(3, 4).abs(), 0.8 * normal(3, 4).abs(), joint=True)
 def savings(amounts, plain, smart):
     curves = learning_curves.Curve(amounts, plain), learning_curves.Curve(amounts, smart)
-    return learning_curves.equivalent_factor(*curves, resamples=50), learning_curves.factor_by_level(
-        *curves, [0.3, 1.0]
-    )
+    return learning_curves.equivalent_factor(*curves, resamples=50)
 
 
 @call(
