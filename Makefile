@@ -15,7 +15,7 @@ ifneq ($(strip $(PYTHON) $(TORCH)),$(strip $(DONE)))
 .PHONY: $(STAMP)
 CLEAR := --clear
 endif
-WORKERS ?= 2
+WORKERS ?= 3
 POINTS := tests/test_sweep_points.py
 
 .DEFAULT_GOAL := help

@@ -112,7 +112,7 @@ def test_full_matrices(page: SimpleNamespace) -> None:
 
 def test_only_the_network_over_the_group_has_a_low_rank(page: SimpleNamespace) -> None:
     table = page.dihedral_table(16)
-    for s in (31, 32, 33):
+    for s in (31, 32):
         x, y, g = page.drawn(s, 8, 32)
         over, full = page.filters(3, 32, g), page.full_matrices([32, 4, 4, 1], g)
         paths = [page.descend(f, w, x, y)[0] for f, w in ((partial(page.g_cnn, table), over), (page.dense, full))]
@@ -125,7 +125,7 @@ def test_only_the_network_over_the_group_has_a_low_rank(page: SimpleNamespace) -
 
 
 def test_fully_connected_networks_find_the_largest_margin(page: SimpleNamespace) -> None:
-    x, y = page.digit_pair(1, 7)
+    x, y = (part[::4] for part in page.digit_pair(1, 7))
     best = max_margin(x, y).vector
     assert torch.allclose(page.hard_margin(x, y), best, atol=1e-3)
     end = page.follow(fully_connected(64, 2), x, y, 42)

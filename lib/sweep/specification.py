@@ -22,7 +22,8 @@ from lib import ROOT
 from lib.page.parameters import check_value, read_limits, unknown
 
 BOOK = ROOT / "book"
-_MOST = 1_000_000  # points, or values in a file
+_MOST = 1_000_000  # points
+_VALUES = 100_000  # in a file
 _PLAIN = {"int": int, "float": float, "bool": bool, "str": str, "list": list, "dict": dict}
 _TYPES = _PLAIN | {"Literal": Literal, "Optional": Optional, "Union": Union, "Any": Any}
 _Some = Field(min_length=1)
@@ -105,7 +106,7 @@ def read_value(text: str, field: str) -> Any:
 
 def _check_plain(value: Any, root: str, place: str, count: Any) -> None:
     wrong = {
-        "too many values": next(count) > _MOST,
+        "too many values": next(count) > _VALUES,
         "must be a text, a number, a list or a mapping": not isinstance(value, str | int | float | list | dict | None),
         "names must be texts": isinstance(value, dict) and not all(isinstance(name, str) for name in value),
         "integers must fit into 64 bits": isinstance(value, int) and not -(2**63) <= value < 2**63,
