@@ -33,6 +33,7 @@ _ALIASES = {
     "torch._C.Generator": "torch.Generator",
     "Tensor": "torch.Tensor",
     "Browser": "playwright.sync_api.Browser",
+    "Path": "pathlib.Path",
     "pd.DataFrame": "pandas.DataFrame",
     "np.ndarray": "numpy.ndarray",
 }

@@ -27,6 +27,13 @@ def audit(
 ) -> Audit:
     """Find out whether a model commutes with a group, and what breaks it if it does not.
 
+    A ``ValueError`` says what to do about inputs or a model that cannot be audited.
+
+    >>> net = nn.Sequential(nn.AvgPool2d(3), nn.Flatten(), nn.Linear(4, 2))
+    >>> found = audit(net, "C4", "pixels", "still", torch.rand(9, 1, 6, 6))
+    >>> found.verdict, found.place, found.word
+    ('not equivariant', '2', 'weights')
+
     Parameters
     ----------
     model
@@ -39,13 +46,6 @@ def audit(
         One tensor or several, samples first, some samples; two tapes of all that is computed are held in memory.
     seed
         Of the elements that are drawn from a large group.
-
-    A ``ValueError`` says what to do about inputs or a model that cannot be audited.
-
-    >>> net = nn.Sequential(nn.AvgPool2d(3), nn.Flatten(), nn.Linear(4, 2))
-    >>> found = audit(net, "C4", "pixels", "still", torch.rand(9, 1, 6, 6))
-    >>> found.verdict, found.place, found.word
-    ('not equivariant', '2', 'weights')
     """
     xs = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
     acts = [action_in] if isinstance(action_in, str) or callable(action_in) else list(action_in)

@@ -90,6 +90,13 @@ def symmetry_report(
 ) -> SymmetryReport:
     """Test whether the law of samples (with their targets) is invariant, and say what could have been seen.
 
+    What would give a number without a meaning is refused: a ``ValueError`` says what to do.
+
+    >>> import numpy as np
+    >>> x = np.random.default_rng(0).normal(size=(300, 2)) + [0.5, 0]
+    >>> symmetry_report(x, "C2", "rotate").verdict
+    'asymmetric'
+
     Parameters
     ----------
     data
@@ -111,13 +118,6 @@ def symmetry_report(
         0 leaves that out, and "too few" with it.
     seed
         Of the draws.
-
-    What would give a number without a meaning is refused: a ``ValueError`` says what to do.
-
-    >>> import numpy as np
-    >>> x = np.random.default_rng(0).normal(size=(300, 2)) + [0.5, 0]
-    >>> symmetry_report(x, "C2", "rotate").verdict
-    'asymmetric'
     """
     rng = generator_of(check_int("seed", seed, minimum=0), 23)
     check_float("level", level, 1e-6, 0.5)

@@ -236,13 +236,12 @@ def constraints(representation: Representation) -> Tensor:
 def invariant_dimension(representation: Representation) -> int:
     """Return the dimension of the invariants, ∫ χ(g) dμ(g) (Serre 1977, §2.3); for ``Hom(V, W)`` that is ⟨χ_W, χ_V⟩.
 
-       For compact Lie groups by a quadrature that is exact up to the largest weight, which the derivative tells.
-    An
-       ``ArithmeticError`` says that the average is not an integer to 1e-6: the character is no character.
+    For compact Lie groups by a quadrature that is exact up to the largest weight, which the derivative tells. An
+    ``ArithmeticError`` says that the average is not an integer to 1e-6: the character is no character.
 
-       >>> from lib.symmetry import actions, groups
-       >>> invariant_dimension(actions.natural(groups.Symmetric(10)))  # the constant vectors
-       1
+    >>> from lib.symmetry import actions, groups
+    >>> invariant_dimension(actions.natural(groups.Symmetric(10)))  # the constant vectors
+    1
     """
     group = representation.group
     elements, weights = group.class_quadrature(0 if group.is_finite else _largest_weight(representation))
