@@ -27,20 +27,11 @@ def audit(
 ) -> Audit:
     """Find out whether a model commutes with a group, and what breaks it if it does not.
 
-    Parameters
-    ----------
-    model
-        A module, or any function of tensors that returns one tensor; in the mode in which it is used.
-    group
-        A name as in :func:`lib.reader.moves.group_of`, or a list of elements for actions that are functions.
-    action_in, action_out
-        How the group moves each input, and the output: see :mod:`lib.reader.moves`.
-    inputs
-        One tensor or several, samples first, some samples; two tapes of all that is computed are held in memory.
-    seed
-        Of the elements that are drawn from a large group.
-
-    A ``ValueError`` says what to do about inputs or a model that cannot be audited.
+    The model is a module, or any function of tensors that returns one tensor, in the mode in which it is used. The
+    group is a name as in :func:`lib.reader.moves.group_of`, or a list of elements for actions that are functions; of a
+    large one some are drawn with the seed. How it moves each input, and the output, say the actions: see
+    :mod:`lib.reader.moves`. Inputs are one tensor or several, samples first, some samples; two tapes of all that is
+    computed are held in memory. A ``ValueError`` says what to do about what cannot be audited.
 
     >>> net = nn.Sequential(nn.AvgPool2d(3), nn.Flatten(), nn.Linear(4, 2))
     >>> found = audit(net, "C4", "pixels", "still", torch.rand(9, 1, 6, 6))

@@ -90,29 +90,16 @@ def symmetry_report(
 ) -> SymmetryReport:
     """Test whether the law of samples (with their targets) is invariant, and say what could have been seen.
 
-    Parameters
-    ----------
-    data
-        An array or tensor ``(n, …)`` of real numbers: pictures ``(n, h, w)`` or ``(n, c, h, w)``, columns ``(n, k)``,
-        points ``(n, d)`` or clouds of points in any order ``(n, p, d)``.
-    group, action
-        As for :func:`lib.reader.moves.group_of`; for moves of your own, a list of all elements but the identity and a
-        function of an element and a tensor.
-    target
-        Classes (integers, strings, Booleans) or numbers (floats), ``(n,)`` or ``(n, k)``: then pairs are tested.
-    action_target
-        How the group moves numbers of the target.
-    level
-        The verdict is "asymmetric" with at most this probability if the law is invariant.
-    draws
-        Of moved samples; the smallest p-value is 1/(draws + 1).
-    trials
-        For each planted asymmetry, to find out what would have been seen (half as many for kinds other than a share);
-        0 leaves that out, and "too few" with it.
-    seed
-        Of the draws.
+    The data are an array or tensor ``(n, …)`` of real numbers: pictures ``(n, h, w)`` or ``(n, c, h, w)``, columns
+    ``(n, k)``, points ``(n, d)`` or clouds of points in any order ``(n, p, d)``. Group and action are as for
+    :func:`lib.reader.moves.group_of`; for moves of your own, a list of all elements but the identity and a function of
+    an element and a tensor. With a target, classes (integers, strings, Booleans) or numbers (floats), ``(n,)`` or
+    ``(n, k)``, pairs are tested; ``action_target`` is how the group moves numbers of it.
 
-    What would give a number without a meaning is refused: a ``ValueError`` says what to do.
+    The verdict is "asymmetric" with at most the probability ``level`` if the law is invariant. The samples are moved in
+    so many ``draws`` at random: the smallest p-value is 1/(draws + 1). For each planted asymmetry so many ``trials``
+    find out what would have been seen (half as many for kinds other than a share); 0 leaves that out, and "too few"
+    with it. What would give a number without a meaning is refused: a ``ValueError`` says what to do.
 
     >>> import numpy as np
     >>> x = np.random.default_rng(0).normal(size=(300, 2)) + [0.5, 0]
