@@ -16,6 +16,7 @@ from lib.images.metrics import gaussian_frechet, moments
 from lib.images.sets import (
     LabelledImages,
     _appearance,
+    check_images,
     darkest_side,
     image_set,
     rotate_images,
@@ -235,7 +236,7 @@ def test_bad_images() -> None:
     x = torch.zeros(4, 1, 8, 8)
     for images, error in ((x[0, 0], ValueError), (x[:0], ValueError), (x.long(), TypeError), (x + 2, ValueError)):
         with pytest.raises(error, match="images must"):
-            judge_of("digits").features(images)
+            check_images("images", images)
     with pytest.raises(ValueError, match=r"images must have shape \(\.\.\., any, 1, 8, 8\)"):
         judge_of("digits").features(torch.zeros(4, 3, 8, 8))
     with pytest.raises(ValueError, match="four orientations for histology"):

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lib.checks import check_tensor, seeded
-from lib.images.sets import LabelledImages, image_set, rotate_images
+from lib.checks import seeded
+from lib.images.sets import LabelledImages, check_images, image_set, rotate_images
 from lib.progress import progress
 
 EPOCHS = {"digits": 40, "mnist": 12, "histology": 25}  # passes through the training part of a set
@@ -78,10 +78,7 @@ class FeatureClassifier:
         return best[..., 0], best[..., 1]
 
     def _run(self, function: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
-        channels, size = self.shape
-        check_tensor("images", images, (None, channels, size, size), inexact=True, real=True)
-        if not images.numel() or float(images.detach().abs().max()) > 1.001:
-            raise ValueError(f"images must be one at least, with values in [-1, 1], got shape {tuple(images.shape)}")
+        check_images("images", images, self.shape)
         flat = images.flatten(0, -4).float()
         with torch.no_grad():
             self.network.to(flat.device)
@@ -98,6 +95,7 @@ def train_classifier(
     gives the same weights on the same machine. Angles are ``"grid"``, turns by multiples of 360/m degrees only, m being
     the number of orientations, or ``"any"``, labelled by the nearest of them.
     """
+    check_images("train", train.images)
     shape, count = (train.images.shape[1], train.images.shape[2]), len(train.images)
     classes = int(train.classes.max()) + 1
     network = FeatureNetwork(*shape, classes, orientations, seed).to(train.images.device)

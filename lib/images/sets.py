@@ -33,6 +33,15 @@ class LabelledImages:
     orientations: Tensor | None = None
 
 
+def check_images(name: str, images: Tensor, shape: tuple[int, int] | None = None) -> Tensor:
+    """Return ``images`` if they are one at least, of shape ``(..., n, c, size, size)`` and with values in [−1, 1]."""
+    channels, size = shape if shape is not None else (None, None)
+    check_tensor(name, images, (None, channels, size, size), inexact=True, real=True)
+    if not images.numel() or float(images.detach().abs().max()) > 1.001:
+        raise ValueError(f"{name} must be one at least, with values in [-1, 1], got shape {tuple(images.shape)}")
+    return images
+
+
 def rotate_images(images: Tensor, degrees: Tensor, background: float = -1.0) -> Tensor:
     """Return images turned about their centres, counter-clockwise as shown (row 0 on top).
 

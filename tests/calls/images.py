@@ -20,7 +20,7 @@ def patches(image):
 
 @call(normal(4, 2, 8, 8).tanh(), torch.tensor([0.0, 90.0, 30.0, 180.0], dtype=torch.float64))
 def turned_images(images, degrees):
-    return sets.rotate_images(images, degrees), sets.darkest_side(images)
+    return sets.rotate_images(images, degrees), sets.darkest_side(images), sets.check_images("images", images)
 
 
 @call(normal(12, 4), normal(10, 4), double=WIDE, samples=(0, 1))
