@@ -36,8 +36,6 @@ SHARE = 0.1  # of the functions or calls that may be excepted
 EXCEPTIONS = dict.fromkeys(
     [f"lib.symmetry.representations.Representation.{name}" for name in ("matrix", "permutation")],
     "every kind of representation has its own",
-) | dict.fromkeys(
-    [f"lib.mean_field.descent.Data.{name}" for name in ("draw", "targets")], "a protocol: the data have their own"
 )
 every = pytest.mark.parametrize("entry", CALLS, ids=lambda entry: entry.name)
 ABSENT = pytest.param(None, marks=pytest.mark.skip(reason="this machine has no CUDA device"), id="no CUDA")

@@ -16,10 +16,9 @@ from lib.checks import generator_of
 from lib.gans.game import follow, step_against
 from lib.gans.image_players import JUDGES, KINDS, Discriminator, Generator, players
 from lib.gans.objectives import objective
-from lib.gans.planar_convolution import GROUPS, act_on_images
+from lib.gans.planar_convolution import GROUPS, act_on_images, move_images
 from lib.images.sets import image_set
 from lib.page.notebooks import BOOK
-from tests.chapters import load
 
 HOW = {"rate": 1e-3, "ema": 0.9, "batch": 4, "seed": 0, "augmentation": "p4"}
 RULE = objective("relativistic")
@@ -75,8 +74,7 @@ def test_the_game_on_the_page_steps_as_all_games_do(name: str, pairing: str, gro
         for judging in (True, True, False):
             which = torch.randint(len(IMAGES), (4,), generator=rng)
             x, y = IMAGES[which], LABELS[which]
-            if augmentation != "none":
-                x = act_on_images(augmentation, GROUPS[augmentation].sample(len(x), rng), x)
+            x = move_images(augmentation, x, rng) if augmentation != "none" else x
             fake, said = G(G.draw(y, rng)), D(x, y).detach()
             loss = (
                 rule.discriminator_loss(lambda z, y=y: D(z, y), x, fake)
@@ -165,7 +163,7 @@ def test_players_have_equal_parameters_or_equal_width(group: str) -> None:
 
 def test_moved_images_are_turned_ones_and_every_turn_occurs() -> None:
     x = image_set("digits")[0].images[:40].float()
-    moved = load("runs/convolutional_games").move_images("p4", x, generator_of(13))
+    moved = move_images("p4", x, generator_of(13))
     found = torch.stack([(torch.rot90(x, k, (-2, -1)) == moved).flatten(1).all(1) for k in range(4)])
     assert bool(found.any(0).all())
     assert bool(found.any(1).all())

@@ -12,7 +12,7 @@ import torch
 from lib.implicit_bias.gradient_flow import train
 from lib.implicit_bias.linear_networks import fully_connected, group_convolution
 from lib.implicit_bias.margins import one_minus_cosine
-from lib.symmetry.fourier import GroupFourier, fourier_rank
+from lib.symmetry.fourier import GroupFourier, fourier_rank, singular_pieces
 from lib.symmetry.groups import DirectProduct
 from lib.symmetry.own_groups import named
 from tests.chapters import load
@@ -79,7 +79,7 @@ def test_numbers_at_the_size_of_the_source(page: SimpleNamespace) -> None:
     F, z = GroupFourier(G), page.gaussian(G.order, 5, 7)
     beta = page.fit(group_convolution(G, 3), z[None], [7], 30.0)[0]
     for cuts, pieces in (
-        (page.fourier_cuts(F, beta), run.singular_pieces(F, beta, z)),
+        (page.fourier_cuts(F, beta), singular_pieces(F, beta, z)),
         (page.space_cuts(beta), (beta**2, torch.ones(G.order, dtype=torch.int64), z * beta)),
     ):
         assert run.numbers_needed(*pieces) == page.numbers_needed(cuts, beta, z)

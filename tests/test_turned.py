@@ -12,14 +12,12 @@ import torch
 from torch import Tensor
 
 from lib.checks import generator_of
+from lib.gans.planar_convolution import move_images
 from lib.images import datasets
 from lib.images.features import judge_of
 from lib.images.metrics import gaussian_frechet, moments
 from lib.images.sets import image_set
-from tests.chapters import load
-
-run = load("runs/convolutional_games")
-move_images, turned_images = run.move_images, run.turned_images
+from lib.images.turned import turned_images
 
 
 def quarter_turns(images: Tensor) -> Tensor:

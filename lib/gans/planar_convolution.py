@@ -48,6 +48,11 @@ def act_on_images(group: str, g: Tensor, images: Tensor) -> Tensor:
     return torch.where(g[..., None, None] % 2 == 1, _eighth_turn(moved), moved) if group == "p8" else moved
 
 
+def move_images(group: str, images: Tensor, rng: torch.Generator) -> Tensor:
+    """Return every image moved by a random element of a group of ``GROUPS``."""
+    return act_on_images(group, GROUPS[group].sample(len(images), rng), images)
+
+
 def act_on_features(group: str, g: Tensor, features: Tensor) -> Tensor:
     """Return the moved feature maps ``(ρ(g) f)(a, x) = f(g⁻¹a, g⁻¹x)``, shape ``(n, channels · |H|, size, size)``."""
     G, g = _check_action(group, g, features)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -37,23 +37,11 @@ class Descent:
     temperature: float = 1e-6  #: β; 0 switches the noise off
 
 
-@runtime_checkable
-class Data(Protocol):
-    """What networks are trained on: see :class:`TeacherData`, whose methods mean the same."""
-
-    batch: int
-
-    def draw(self, generator: torch.Generator, steps: int, like: Tensor) -> Tensor:
-        """Return inputs, shape ``(steps, batch, dim X)``."""
-
-    def targets(self, x: Tensor) -> Tensor:
-        """Return what belongs to x ``(..., B, dim X)``, shape ``(..., networks or 1, B, dim Y)``."""
-
-
 class TeacherData:
     """Inputs N(0, scale²·1) and the outputs of one teacher per network; a fresh batch of points per step.
 
-    Every teacher is a tensor of particles of the unit, shape ``(M, dim Z)``; M may differ.
+    Every teacher is a tensor of particles of the unit, shape ``(M, dim Z)``; M may differ. Networks are trained on it,
+    or on any other object that has ``batch``, ``draw`` and ``targets``.
     """
 
     def __init__(self, unit: Unit, teachers: Sequence[Tensor], scale: float = 4.0, batch: int = 20) -> None:
@@ -88,7 +76,7 @@ def train(
     unit: Unit,
     scheme: str,
     start: Tensor,
-    data: Data,
+    data: Any,
     descent: Descent,
     seeds: Sequence[int],
     *,
@@ -131,7 +119,7 @@ def _train(
     unit: Unit,
     scheme: str,
     start: Tensor,
-    data: Data,
+    data: Any,
     descent: Descent,
     streams: list[list[torch.Generator]],
     share: Tensor,

@@ -108,6 +108,26 @@ def spectrum(blocks: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     return torch.cat(values, -1), torch.cat(weights)
 
 
+@torch.no_grad()
+def singular_pieces(fourier: GroupFourier, f: Tensor, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return ‖·‖² of the singular pieces of f̂, the numbers each adds, and its inner product with functions x.
+
+    A piece is the function whose transform is σ_i u_i v_i* at one ρ; all are orthogonal, and f is their sum. A block
+    with r pieces takes r(2d − r) numbers, so that piece r + 1 adds 2(d − r) − 1. Shapes ``(|G|,), (n, |G|) ->
+    (k,), (k,), (n, k)`` for k = Σ n_d d pieces; real parts, so ρ should be real where pieces are taken one by one.
+    """
+    parts = []
+    for block, values in zip(fourier.forward(f), fourier.forward(x), strict=True):
+        u, s, vh = torch.linalg.svd(block)  # (n_d, d, d), (n_d, d), (n_d, d, d)
+        d = s.shape[-1]
+        inner = torch.einsum("nkij,kir,krj->nkr", values.conj(), u, vh) * s  # (n, n_d, d)
+        cost = (2 * (d - torch.arange(d, device=s.device)) - 1).expand(s.shape)
+        share = d / fourier.order
+        parts.append([part.flatten(-2) for part in (share * s**2, cost, share * inner.real)])
+    squares, costs, inners = (torch.cat(part, -1) for part in zip(*parts, strict=True))
+    return squares, costs, inners
+
+
 def schatten_norm(blocks: Sequence[Tensor], p: float) -> Tensor:
     """Return ‖f̂‖_p^{(S)} = (Σ_ρ d_ρ Σ_i σ_i(f̂(ρ))^p)^{1/p}, shape ``(...)``.
 

@@ -70,10 +70,8 @@ class Isometries:
                 raise ValueError(f"{name} must hold at least one point, got shape {tuple(points.shape)}")
 
 
-def no_group(dim: int, periodic: bool = False) -> Isometries:
-    """Return the group of one element on R^dim, or on the flat torus."""
-    if periodic:
-        return lattice(1, dim)
+def no_group(dim: int) -> Isometries:
+    """Return the group of one element on R^dim; on the flat torus it is ``lattice(1, dim)``."""
     line = (lambda x: x[..., 0]) if dim == 1 else None
     return Isometries(f"nothing on R^{dim}", 1, dim, dim, euclidean, lambda x: x[None], line)
 

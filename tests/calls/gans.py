@@ -146,4 +146,4 @@ def players_of_images(images, labels):
         generator, discriminator = (player.to(images.device) for player in both)
         noise = generator.draw(labels, seeded(0))
         out += [generator(noise), generator(generator.turn(noise, labels[:, None])), discriminator(images, labels)]
-    return out
+    return out, planar_convolution.move_images("p4", images, seeded(0))

@@ -159,6 +159,12 @@ def fourier_transform(*functions):
     return out
 
 
+@call(normal(8), normal(3, 8), powers=2)
+def pieces(f, x):
+    squares, costs, inner = fourier.singular_pieces(FOURIER[D4], f, x)
+    return squares.sum(), costs, inner.sum(-1)
+
+
 OVER, CYCLIC = GroupConvolution(D4), GroupConvolution(C6)
 
 

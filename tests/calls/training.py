@@ -22,6 +22,7 @@ from tests.calls import call, law, normal, numbers
 from tests.chapters import load
 
 C4, D3 = Cyclic(4), Dihedral(3)
+MARGINS = load("margins_and_augmentation")
 SEPARABLE = normal(6, 6) + 3 * torch.eye(6, dtype=torch.float64)[0]
 LABELS = torch.ones(6, dtype=torch.float64)
 SOLVED = "the solver works in double precision"
@@ -33,7 +34,7 @@ LINEAR = {
     "dense": linear_networks.fully_connected(6, 3, 2),
     "diagonal": linear_networks.diagonal(6, 3),
     "convolution": linear_networks.group_convolution(D3, 3),
-    "steerable": linear_networks.LinearNetwork("steerable", 6, [steerable.SteerableLayer(regular(D3), trivial(D3, 2))]),
+    "steerable": MARGINS.steerable_network([regular(D3), regular(D3)]),
 }
 
 
@@ -47,12 +48,14 @@ def linear_network(*tensors):
     return out
 
 
+REDUCTION = MARGINS.Reduction(LINEAR["steerable"])
 MAPS = projection(Hom(regular(D3), regular(D3))).basis().unflatten(-1, (6, 6))
 
 
-@call(MAPS, normal(2, len(MAPS)))
-def steerable_layers(maps, coefficients):
-    return steerable.SteerableLayer(regular(D3), regular(D3), maps).matrix(coefficients)
+@call(normal(2, LINEAR["steerable"].size), MAPS, normal(2, len(MAPS)))
+def steerable_layers(w, maps, coefficients):
+    layer = steerable.SteerableLayer(regular(D3), regular(D3), maps)
+    return REDUCTION.parameters(w), REDUCTION.rest(w), layer.matrix(coefficients)
 
 
 @call(SEPARABLE, LABELS, 0.5 * normal(LINEAR["diagonal"].size).abs() + 0.2, double=SOLVED, kept=(1, 2))

@@ -30,7 +30,7 @@ ACTIONS = (
     LATTICE,
     quotient.lattice(3, 1),
     quotient.no_group(1),
-    quotient.no_group(2, periodic=True),
+    quotient.lattice(1, 2),
     quotient.linear(natural(Symmetric(3))),
     quotient.phase(2),
     quotient.moduli(1),
