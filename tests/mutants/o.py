@@ -154,9 +154,9 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "O9",
-        "the forecast forgets that rows were scaled",
+        "the forecast takes a basis that is not orthonormal",
         ("forecast",),
-        page={".square().sum((1, 2)) / scale**2": ".square().sum((1, 2))"},
+        page={"Q = torch.linalg.qr(basis.flatten(1).mT).Q.mT.view(basis.shape)": "Q = basis"},
         parameters=_FEW,
         slow=True,
     ),
