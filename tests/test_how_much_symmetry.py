@@ -150,3 +150,44 @@ def test_parities_by_hand() -> None:
     c = page.correlations(f[None], ring)[0]
     assert float(c[ring[0b00011]]) == pytest.approx(1)
     assert c.square().sum() == pytest.approx(1)
+
+
+def test_moved_or_turned() -> None:
+    """The spectrum by enumeration, the equivalent against draws, its scaling, and augmentation in whole orbits."""
+    value, often = page.waves(4, R=40)
+    near = value > (1 + 20**2) ** -1.5
+    pairs = [(a, b) for a in range(-20, 21) for b in range(-20, 21) if a % 4 == 0 and a * a + b * b < 400]
+    assert often[near].sum() == len(pairs)
+    assert (value[near] * often[near]).sum() == pytest.approx(sum((1 + a * a + b * b) ** -1.5 for a, b in pairs))
+    spectra = {m: page.waves(m) for m in (1, 4, page.CIRCLE)}
+    risks = {m: [page.learnt(n, spectra[m]) for n in (1024, 4096, 16384)] for m in spectra}
+    assert risks[4][:2] == pytest.approx(risks[1][1:], rel=0.01)
+    assert risks[page.CIRCLE][2] < 0.6 * risks[4][2]
+
+    place = np.array([(a, b) for a in range(-24, 25) for b in range(-24, 25)])
+    size, j = (1 + (place**2).sum(1)) ** -1.5, np.arange(1, 300)
+    rng = np.random.default_rng(3)
+    for m in (1, 4, page.CIRCLE):
+        keep = place[:, 0] % m == 0
+        best = []
+        for _ in range(6):
+            x = rng.random((700, 2))
+            wave = np.exp(2j * np.pi * x @ place[keep].T)
+            K = (wave * size[keep] @ wave[:256].conj().T).real
+            f = 2**0.5 * np.cos(2 * np.pi * x[:, 1:] * j) @ j**-1.5
+            y = f[:256] + 0.5 * rng.standard_normal(256)
+            fits = [K[256:] @ np.linalg.solve(K[:256] + lam * np.eye(256), y) for lam in np.geomspace(0.3, 30, 7)]
+            best.append([((fit - f[256:]) ** 2).mean() for fit in fits])
+        assert np.mean(best, 0).min() == pytest.approx(page.learnt(256, spectra[m]), rel=0.35)
+
+    for own in PAGES.values():
+        V = pixels(own.G, 8)
+        x = torch.rand(30, 64, generator=torch.Generator().manual_seed(4)).double()
+        f, moved = own.layer(x, 5), own.layer(V.apply(own.G.elements()[1], x), 5)
+        assert torch.allclose(f.sum(-1), moved.sum(-1))
+        assert not torch.allclose(f, moved, atol=1e-3)
+        rows = {(kind, n): risk for kind, n, _, risk in own.learn(6)}
+        for n in (32, 512):
+            assert rows["augmented", n] == pytest.approx(rows["averaged", n], rel=1e-9)
+            assert rows["plain", n] > 1.05 * rows["averaged", n]
+        assert rows["poses", 1] > rows["poses", 64] > 0.98 * rows["averaged", 64]
