@@ -19,7 +19,7 @@ from lib.transport.particle_distances import projection_rmd2, rmd2, squared_w2
 from tests.chapters import load
 
 GROUPS = ("C2", "C3", "C2xC2", "S3")
-PLAN = {n: range(6 * k, 6 * k + 4) for k, n in enumerate((10, 20, 40))}
+PLAN = {n: range(6 * k, 6 * k + 6) for k, n in enumerate((10, 20, 40))}
 SCHEMES = {"vanilla": "free", "DA": "augmented", "FA": "averaged", "EA": "tied"}
 
 
