@@ -35,7 +35,17 @@ from ledger_page import (
     write_json,
 )
 from lib.page.claims import load_claims, load_register
-from lib.page.ledger import BoundDates, Row, bound_dates, collect, expectation_problems, problems, read_records
+from lib.page.expectations import MIME_TYPE as EXPECTATION
+from lib.page.ledger import (
+    BoundDates,
+    Row,
+    bound_dates,
+    collect,
+    expectation_problems,
+    problems,
+    read_records,
+    stored_outputs,
+)
 from lib.page.seed_tables import read_other_seeds, read_seed_tables
 from run_pages import at_scale, stored_tables
 
@@ -161,14 +171,17 @@ class Measured(SphinxRole):
     """``{measured}`B8 shared_reduction``` is the stored worst value of a check, as a link to its panel.
 
     A third word takes another number of the check: ``median``, ``spread``, ``count``, or ``control`` for the broken
-    control that comes closest to the bound.
+    control that comes closest to the bound. ``{measured}`CHAPTER: EXPECTATION``` is the worst value of an expectation,
+    as a link to its chapter; with `` %`` at its end in per cent.
     """
 
     def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
         """Return the link, or a warning where no such number is stored."""
-        claim, check, which = [*self.text.split(), "worst"][:3]
         book = Path(self.env.srcdir)
         try:
+            if ": " in self.text:
+                return self._expectation(book)
+            claim, check, which = [*self.text.split(), "worst"][:3]
             chapter = load_claims(book / "claims.yml")[claim].chapter
             self.env.note_dependency(str(book / f"{chapter}.ipynb"))
             record = next(r.content for r in read_records(book / f"{chapter}.ipynb") if r.content["id"] == claim)
@@ -181,6 +194,14 @@ class Measured(SphinxRole):
         text, hover = nodes.inline("", str(number)), f"{claim}, {check}, {which}"
         return [link_to(self, text, chapter, f"evidence-{claim.lower()}", hover)], []
 
+    def _expectation(self, book: Path) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        chapter, what = self.text.removesuffix(" %").split(": ", 1)
+        self.env.note_dependency(str(book / f"{chapter}.ipynb"))
+        records = (o.get("data", {}).get(EXPECTATION) for o in stored_outputs(book / f"{chapter}.ipynb"))
+        number = next(r["worst"][0] for r in records if r and r["what"] == what)
+        text = f"{100 * number:.3g} %" if self.text.endswith(" %") else str(number)
+        return [link_to(self, nodes.inline("", text), chapter, "", what)], []
+
 
 def titled(directive: SphinxDirective, label: str, title: str, content: list[nodes.Node]) -> nodes.section:
     """Return a section to which references lead by its label or, in the API, by the name of the module."""
@@ -192,7 +213,7 @@ def titled(directive: SphinxDirective, label: str, title: str, content: list[nod
 
 def link_to(role: SphinxRole, text: nodes.Node, page: str, anchor: str, hover: str) -> nodes.reference:
     """Return a link to an anchor of a page, which may be none that Sphinx knows."""
-    uri = f"{role.env.app.builder.get_relative_uri(role.env.docname, page)}#{anchor}"
+    uri = f"{role.env.app.builder.get_relative_uri(role.env.docname, page)}#{anchor}".rstrip("#")
     return nodes.reference("", "", text, internal=True, refuri=uri, reftitle=hover)
 
 

@@ -6,8 +6,14 @@ document.addEventListener("DOMContentLoaded", () => {
   movie.querySelector("output").setAttribute("aria-live", "off");
   let rounds = 5;
   const play = () => {
-    if (button.getAttribute("aria-label") === "Play") button.click();
-    if (--rounds === 0) clearInterval(timer);
+    if (rounds-- > 0) {
+      if (button.getAttribute("aria-label") === "Play") button.click();
+      return;
+    }
+    clearInterval(timer);
+    const range = movie.querySelector("input"); // and rests where it began
+    range.value = range.min;
+    range.dispatchEvent(new Event("input", { bubbles: true }));
   };
   const timer = setInterval(play, 5500);
   for (const event of ["click", "input"]) {

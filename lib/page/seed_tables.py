@@ -80,7 +80,9 @@ def held_elsewhere(chapter: str, folder: Path = FOLDER) -> Markdown:
         raise ValueError(f"chapter must have claims of the register in its sweep over seeds, got {chapter!r}")
     held, kept = sum(other.held == other.count for other in found), held_expectations(frame)
     further = f" and {[*kept.values()].count(len(frame))} of {len(kept)} further expectations" if kept else ""
-    return Markdown(f"**At {len(frame)} other seeds**: {held} of {len(found)} claims{further} held every time.")
+    missed = "; ".join(f"{name}, at {times}" for name, times in kept.items() if times < len(frame))
+    line = f"**At {len(frame)} other seeds**: {held} of {len(found)} claims{further} held every time"
+    return Markdown(f"{line} (not always: {missed})." if missed else f"{line}.")
 
 
 def _compare(claim: Claim, table: pd.DataFrame) -> OtherSeeds:
