@@ -240,9 +240,9 @@ def test_exercises(page: SimpleNamespace) -> None:
     space = page.orbits(ACTIONS["D4"], np.random.default_rng(3))
     for s in range(5):
         q = torch.from_numpy(np.random.default_rng(s).dirichlet(np.ones(space.size)))
-        low, reached, high = page.price(space, q)
+        low, reached, high = page.three_costs(space, q)
         assert 0 < low <= reached <= high + 1e-9
-    assert max(page.price(space, space.symmetrise_law(q))) < 1e-9
+    assert max(page.three_costs(space, space.symmetrise_law(q))) < 1e-9
 
 
 def test_parameters_are_checked() -> None:

@@ -58,7 +58,7 @@ def test_ridge_fits_interpolate_and_shrink() -> None:
     assert page.ridge_fit(plain, x, y, 1e6)(x).abs().max() < 1e-3
 
 
-@pytest.mark.parametrize("name", ["upright", "all poses", "tissue", "six or nine"])
+@pytest.mark.parametrize("name", ["upright", "all poses", "tissue", "six or nine", "half turned"])
 def test_cases_keep_their_parts_apart(name: str) -> None:
     parts = page.case(name, 11, 40)
     assert [len(x) for x, _ in parts][:2] == [40, 20]
@@ -168,6 +168,30 @@ def test_convolutions_are_torchs() -> None:
     by_maps = (w[:, None, None] * page.convolutions(3, 2)).sum(0) @ x.flatten()
     direct = torch.nn.functional.conv2d(x[None], w.view(1, 1, 3, 3), stride=2, padding=1)
     assert torch.allclose(by_maps, direct.flatten(), atol=1e-12)
+
+
+@pytest.mark.parametrize("group", ["C2", "C4", "D1", "D4"])
+def test_centres_move_as_pictures_do(group: str) -> None:
+    at = page.centres(3, 1)
+    cells = torch.zeros(len(at), 8, 8)
+    cells[torch.arange(len(at)), at[:, 0].long(), at[:, 1].long()] = 1
+    there = torch.nonzero(page.images(cells, group)[:, 1])[:, 1:]
+    assert torch.equal(page.moved_once(at, group), there.to(at))
+    for taps, stride in ((3, 1), (2, 2), (3, 2), (5, 2)):
+        windows = page.convolutions(taps, stride).sum(0)  # (outputs, pixels)
+        inner = windows.sum(1) == taps**2
+        middle = windows @ at.double() / taps**2
+        assert torch.allclose(page.centres(taps, stride)[inner].double(), middle[inner])
+
+
+def test_half_turned_pictures_have_the_half_turn_and_no_other_change() -> None:
+    x = pictures(400)
+    y = page.half_turned(x, 3)
+    same, turned = (y == x).all((1, 2)), (y == x.rot90(2, (1, 2))).all((1, 2))
+    assert bool((same ^ turned).all())
+    assert 150 < int(turned.sum()) < 250
+    assert page.swapped(True) == page.advice(can_retrain=False)
+    assert page.swapped(False) == page.advice(labels_keep=False, can_retrain=False)
 
 
 def test_the_price_is_right_for_gaussian_inputs() -> None:
