@@ -199,7 +199,7 @@ class Measured(SphinxRole):
         self.env.note_dependency(str(book / f"{chapter}.ipynb"))
         records = (o.get("data", {}).get(EXPECTATION) for o in stored_outputs(book / f"{chapter}.ipynb"))
         number = next(r["worst"][0] for r in records if r and r["what"] == what)
-        text = f"{100 * number:.3g} %" if self.text.endswith(" %") else str(number)
+        text = f"{100 * number:.2g}\N{NO-BREAK SPACE}%" if self.text.endswith(" %") else str(number)
         return [link_to(self, nodes.inline("", text), chapter, "", what)], []
 
 
