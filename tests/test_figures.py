@@ -256,7 +256,7 @@ def image_output_of(pixels: np.ndarray) -> dict[str, Any]:
 def test_no_stored_figure_is_empty_and_no_two_are_alike() -> None:
     """No figure is blank, and a figure cannot be swapped for another unseen.
 
-    Left out are two that show one digit, and the seeds of the chapters, which one function draws from stored tables.
+    Left out are the seeds of the chapters, which one function draws from stored tables.
     """
     figures = {}
     for path in sorted((Path(__file__).parent.parent / "book").rglob("*.ipynb")):
@@ -268,9 +268,7 @@ def test_no_stored_figure_is_empty_and_no_two_are_alike() -> None:
                     label = output["metadata"]["image/png"]["label"]
                     figures[label] = read_png("".join(output["data"]["image/png"]))
     assert {label: problem for label, pixels in figures.items() if (problem := emptiness(pixels))} == {}
-    own = [
-        label for label in sorted(figures) if label != "fig-linear-digits" and not label.startswith("fig-other-seeds-")
-    ]
+    own = [label for label in sorted(figures) if not label.startswith("fig-other-seeds-")]
     some = [shrunk(figures[label]) for label in own[::4]]
     alike = [similarity(a, b) for i, a in enumerate(some) for b in some[:i]]
     assert max(alike) < ALIKE

@@ -36,11 +36,11 @@ def test_groups_that_the_page_cannot_take(group: str, order: int) -> None:
 @pytest.mark.parametrize("name", ["C6", "D5", "Q8", "A4", "C7:C3", "C2xD3"])
 def test_tables_by_hand_are_those_of_the_library(page: SimpleNamespace, name: str) -> None:
     G = named(name)
-    pushes = [tuple(p) for p in regular(G).permutation(G.elements()).tolist()]
-    table = page.cayley_table(pushes, page.compose)
+    left_multiplications = [tuple(p) for p in regular(G).permutation(G.elements()).tolist()]
+    table = page.cayley_table(left_multiplications, page.compose)
     assert torch.equal(table, G.cayley_table())
     assert all(page.axioms(table).values())
-    assert len(page.generate(*(pushes[i] for i in G.index(G.generators())))) == G.order
+    assert len(page.generate(*(left_multiplications[i] for i in G.index(G.generators())))) == G.order
 
 
 def test_axioms_fail_one_by_one(page: SimpleNamespace) -> None:

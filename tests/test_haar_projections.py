@@ -47,9 +47,9 @@ def test_a_group_acts_on_itself(page: SimpleNamespace, name: str) -> None:
     group = named(name)
     V, rho = regular(group), page.acting_on_itself(group)
     assert torch.equal(rho, V.matrix(group.elements()))
-    A = page.normal(group.order, group.order, like=rho, s=1)
+    A = page.gaussian(group.order, group.order, like=rho, s=1)
     assert torch.allclose(page.moved(A, rho, rho), Hom(V, V).apply(group.elements(), A))
-    mean = page.average(A, rho, rho, page.even(group.order))
+    mean = page.average(A, rho, rho, page.equal_weights(group.order))
     assert torch.allclose(mean, projection(Hom(V, V))(A))
     difference = group.cayley_table()[group.index(group.inverse(group.elements()))]  # (g, h): the number of g⁻¹h
     assert all(mean[difference == k].std() < 1e-12 for k in range(group.order))
@@ -75,7 +75,7 @@ def test_nodes_are_elements_with_their_inverses_and_integrate_haar_measure(
 
 def test_averages_are_the_projection(page: SimpleNamespace, maps: dict[str, Hom]) -> None:
     for seed, space in enumerate(maps.values(), start=20):
-        found = page.defects(space, *page.haar(space.group), seed)
+        found = page.how_far_from_projection(space, *page.haar(space.group), seed)
         assert max(found[check] for check in CHECKS) < 1e-13
         assert found["rank"] == projection(space).rank
 
@@ -90,7 +90,7 @@ def test_matrices_of_averages(page: SimpleNamespace, maps: dict[str, Hom]) -> No
 
 @pytest.mark.parametrize("seed", range(10))
 def test_four_faults(page: SimpleNamespace, seed: int) -> None:
-    found = {name: page.defects(*case, seed) for name, case in page.four_faults().items()}
+    found = {name: page.how_far_from_projection(*case, seed) for name, case in page.four_faults().items()}
     spoilt = {
         "three turns": CHECKS,
         "a subgroup": ("commutes", "range"),
@@ -119,7 +119,7 @@ def test_orbits(page: SimpleNamespace, maps: dict[str, Hom]) -> None:
         label, oracle = page.orbits(page.entries_moved(p, q)), OrbitMean(space)
         pairs = torch.stack([label, oracle.labels]).unique(dim=1)
         assert pairs.shape[1] == oracle.rank == label.max() + 1
-        A = page.normal(*space.shape, like=page.even(1), s=5)
+        A = page.gaussian(*space.shape, like=page.equal_weights(1), s=5)
         assert torch.allclose(page.by_orbits(A, page.entries_moved(p, q)), oracle(A))
 
 
@@ -127,13 +127,14 @@ def test_orbits(page: SimpleNamespace, maps: dict[str, Hom]) -> None:
 def test_five_routes_by_hand(page: SimpleNamespace, n: int) -> None:
     shifts, mirrors = page.polygon(n)
     every, generators = (shifts[:, None] @ mirrors).flatten(0, 1), torch.stack([shifts[1], mirrors[1]])
-    A, p = page.normal(n, n, like=shifts, s=n), generators.argmax(1)
-    total = page.average(A, every, every, page.even(2 * n))
-    over_mirrors = page.average(A, mirrors, mirrors, page.even(2))
+    A, p = page.gaussian(n, n, like=shifts, s=n), generators.argmax(1)
+    total = page.average(A, every, every, page.equal_weights(2 * n))
+    over_mirrors = page.average(A, mirrors, mirrors, page.equal_weights(2))
     for other in (
         page.by_orbits(A, page.entries_moved(p, p)),
+        page.by_fourier_on_a_circle(over_mirrors),
         page.by_fourier(over_mirrors, (n,), (0,)),
-        page.average(over_mirrors, shifts, shifts, page.even(n)),
+        page.average(over_mirrors, shifts, shifts, page.equal_weights(n)),
         page.by_equations(A, generators),
     ):
         assert torch.allclose(other, total, rtol=0, atol=1e-12)
@@ -151,7 +152,7 @@ def test_five_routes_by_hand(page: SimpleNamespace, n: int) -> None:
     ids=repr,
 )
 def test_fourier(page: SimpleNamespace, V: Representation, grid: tuple[int, ...], axes: tuple[int, ...]) -> None:
-    A = page.normal(V.dim, V.dim, like=page.even(1), s=7)
+    A = page.gaussian(V.dim, V.dim, like=page.equal_weights(1), s=7)
     found = page.by_fourier(A, grid, axes)
     assert torch.allclose(found, projection(Hom(V, V))(A), rtol=0, atol=1e-12)
     if len(axes) < len(grid):
@@ -190,8 +191,8 @@ def test_inputs_turned_against_layers_turned(page: SimpleNamespace, maps: dict[s
     for (name, space), seed in itertools.product(maps.items(), (40, 41)):
         nodes = page.haar(space.group)
         sigma = torch.tanh if space.is_permutation else page.gated
-        assert max(page.both_sides(space, *nodes, sigma, seed)) < 1e-12, name
-        assert min(page.both_sides(space, *nodes, page.uneven, seed)) > 1e-6, name
+        assert max(page.gaps_of_the_lemma(space, *nodes, sigma, seed)) < 1e-12, name
+        assert min(page.gaps_of_the_lemma(space, *nodes, page.uneven, seed)) > 1e-6, name
 
 
 def test_networks_of_projected_layers_are_equivariant(page: SimpleNamespace, maps: dict[str, Hom]) -> None:
@@ -201,9 +202,9 @@ def test_networks_of_projected_layers_are_equivariant(page: SimpleNamespace, map
         g = group.sample(5, torch.Generator().manual_seed(0))
         rho_V, rho_W = V.matrix(g), W.matrix(g)
         spaces = Hom(V, V), space
-        layers = [projection(H)(page.normal(*H.shape, like=rho_W, s=k)) for k, H in enumerate(spaces)]
+        layers = [projection(H)(page.gaussian(*H.shape, like=rho_W, s=k)) for k, H in enumerate(spaces)]
         sigma = torch.tanh if space.is_permutation else page.gated
-        x = page.normal(4, V.dim, like=rho_W, s=9)
+        x = page.gaussian(4, V.dim, like=rho_W, s=9)
         left = page.forward(layers, sigma, x @ rho_V.mT)
         assert torch.allclose(left, page.forward(layers, sigma, x) @ rho_W.mT)
 
@@ -221,9 +222,9 @@ def test_hessians_are_those_of_the_library(page: SimpleNamespace) -> None:
     V = pixels(Dihedral(4), 2)
     W = trivial(V.group)
     rho, nominal, augmented, projected = page.hessians(V, W, 3)
-    x, y = (page.normal(12, U.dim, like=rho, s=3000 + k) for k, U in enumerate((V, W)))
+    x, y = (page.gaussian(12, U.dim, like=rho, s=3000 + k) for k, U in enumerate((V, W)))
     risks = Risks(SmallNetwork((V, V, W)), x, y)
-    a = risks.project(page.normal(len(rho[0]), like=rho, s=3002))
+    a = risks.project(page.gaussian(len(rho[0]), like=rho, s=3002))
     assert torch.allclose(hessian(risks.nominal, a), nominal)
     assert torch.allclose(hessian(risks.augmented, a), augmented)
     layers = risks.network.layers
@@ -265,9 +266,9 @@ def test_denoising(page: SimpleNamespace) -> None:
 def test_layers(page: SimpleNamespace, name: str) -> None:
     V = regular(named(name))
     W = V + trivial(V.group)
-    layer = page.Layer(V, W)
+    layer = page.Layer(*(U.permutation(V.group.generators()) for U in (W, V)))
     assert len(layer.weight) == invariant_dimension(Hom(V, W))
-    x, g = page.normal(V.dim, like=page.even(1), s=0), V.group.elements()
+    x, g = page.gaussian(V.dim, like=page.equal_weights(1), s=0), V.group.elements()
     assert torch.allclose(layer(V.apply(g, x)), W.apply(g, layer(x)))
     layer(x).sum().backward()
     assert layer.weight.grad is not None
@@ -276,18 +277,18 @@ def test_layers(page: SimpleNamespace, name: str) -> None:
 def test_exercises(page: SimpleNamespace) -> None:
     for n in (2, 3, 5):
         V = natural(Symmetric(n))
-        A = page.normal(n, n, like=page.even(1), s=n)
+        A = page.gaussian(n, n, like=page.equal_weights(1), s=n)
         own, mu, layer = page.deep_sets(A)
         assert torch.allclose(layer, projection(Hom(V, V))(A))
         assert torch.allclose(page.deep_sets(own * torch.eye(n).double() + mu)[2], layer)
         assert float((A - layer).norm()) > 0.1
     rho = page.acting_on_itself(named("D3"))
-    A, (x, y) = page.normal(6, 6, like=rho, s=1), page.normal(2, 30, 6, like=rho, s=2)
-    B, w = page.train_through(A, rho, x, y), page.even(6)
+    A, (x, y) = page.gaussian(6, 6, like=rho, s=1), page.gaussian(2, 30, 6, like=rho, s=2)
+    B, w = page.train_through(A, rho, x, y), page.equal_weights(6)
     kept, start = (C - page.average(C, rho, rho, w) for C in (B, A))
     assert torch.allclose(kept, start, rtol=0, atol=1e-13)
     assert float((B - A).abs().max()) > 1e-2
-    M = page.normal(3, 3, like=rho, s=4)
+    M = page.gaussian(3, 3, like=rho, s=4)
     trace, skew, rest = page.pieces(M)
     assert torch.allclose(trace + skew + rest, M)
     assert rest.trace().abs() < 1e-12
