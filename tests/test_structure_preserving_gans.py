@@ -228,12 +228,26 @@ def test_an_equivariant_generator_hears_only_the_symmetrised_score(page: SimpleN
 # --- exercises and parameters ---
 
 
+@pytest.mark.parametrize("group", [Cyclic(3), Dihedral(4)], ids=str)
+def test_a_random_turn_spreads_one_clump_over_all_sectors(page: SimpleNamespace, group: Cyclic) -> None:
+    rng = torch.Generator().manual_seed(6)
+    turn = page.RandomTurn()
+    turn.forward.__globals__.update(turns=group_matrices(planar(group)).float(), fixed=rng)
+    law, n = Mixture(group=group), 4000
+    clump = law.embedding[:, 0].float() * 3 + 0.1 + 0.05 * torch.rand(n, 2, generator=rng)
+    assert law.shares(clump).max() == 1
+    even = law.shares(turn(clump))
+    chance = 1 / group.order
+    assert float((even - chance).abs().max()) < 5 * math.sqrt(chance / n)
+    assert torch.allclose(turn(clump).norm(dim=-1), clump.norm(dim=-1), atol=1e-5)
+    assert not list(turn.parameters())
+
+
 def test_exercises(page: SimpleNamespace) -> None:
     for ratio in (1.5, 3.0):
         single, average = page.narrow_gain(ratio)
         assert single == pytest.approx(average)
         assert single == pytest.approx((ratio - 1) / 2, rel=1e-3)  # along an axis
-    assert page.rejected(4, 8) == 20
     crooked = page.orbits(ACTIONS["C3"], np.random.default_rng(2), "sheared")
     assert page.repaired(crooked).isometry_defect() < 1e-12
     assert crooked.isometry_defect() > 0.1
