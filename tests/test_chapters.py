@@ -76,6 +76,17 @@ def test_parameters_reach_the_page_and_are_checked() -> None:
             load("kernels_and_divergences", **{name: value})
 
 
+@pytest.mark.parametrize("path", sorted(BOOK.glob("*.ipynb")), ids=lambda path: path.stem)
+def test_sections_are_those_of_the_road_map(path: Path) -> None:
+    cells = json.loads(path.read_text())["cells"]
+    text = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+    numbers = [int(n) for n in re.findall(r"^## (\d+)\. ", text, re.M)]
+    assert numbers == [*range(1, 1 + len(numbers))]
+    for road in re.findall(r"\*\*Road map\.\*\*(.*)", text):
+        assert [n for n in numbers if f" {n}. " not in road] == []
+        assert f" {1 + len(numbers)}. " not in road
+
+
 # Calls that draw from PyTorch's global stream, unless they are given a generator.
 _DRAWS = {"rand", "randn", "randint", "randperm", "normal_", "uniform_", "Linear", "Conv2d", "PlanarConv2d"}
 

@@ -88,8 +88,7 @@ def test_plain_distances_are_those_of_an_assignment(page: SimpleNamespace) -> No
     a, b = randn(5, 8, 3), randn(6, 8, 3)
     cost = torch.cdist(a, b).square().numpy()
     best = cost[linear_sum_assignment(cost)].mean()
-    assert page.plain_w2(a, b) == pytest.approx(best, rel=1e-9)
-    assert page.plain_w2(a, b[:5]) == pytest.approx(float(squared_w2(a, b[:5])), rel=1e-9)
+    assert float(squared_w2(a, b)) == pytest.approx(best, rel=1e-9)
     assert float(page.two_halves(torch.stack([a, b], 1).flatten(0, 1))) == pytest.approx(best**0.5, rel=1e-9)
 
 

@@ -190,8 +190,17 @@ def test_half_turned_pictures_have_the_half_turn_and_no_other_change() -> None:
     same, turned = (y == x).all((1, 2)), (y == x.rot90(2, (1, 2))).all((1, 2))
     assert bool((same ^ turned).all())
     assert 150 < int(turned.sum()) < 250
-    assert page.swapped(True) == page.advice(can_retrain=False)
-    assert page.swapped(False) == page.advice(labels_keep=False, can_retrain=False)
+
+
+def test_a_share_of_the_digits_is_turned_and_the_rest_is_not() -> None:
+    upright, _ = page.some_digits(3, page.EIGHT)
+    for share in (0.0, 0.3, 1.0):
+        x, labels = page.partly_turned(3, share)
+        moved = page.images(upright, "C4") == x[:, None]
+        found = moved.all((2, 3))  # (n, |G|): which images it is
+        assert bool(found.any(1).all())
+        assert abs(float((~found[:, 0]).double().mean()) - 0.75 * share) < 0.04
+        assert torch.equal(labels.sum(1), torch.ones(len(x), dtype=torch.float64))
 
 
 def test_the_price_is_right_for_gaussian_inputs() -> None:
