@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -33,10 +32,11 @@ def kernels(x: Tensor, orbit: Orbit) -> tuple[Kernel, Kernel, Kernel]:
     return plain, averaged, lambda a, b: (plain(a, b) + averaged(a, b)) / 2
 
 
-def ridge_fit(kernel: Kernel, x: Tensor, y: Tensor, ridge: float) -> Fit:
-    """Return kernel ridge regression, as a function of new samples."""
+def ridge_fit(kernel: Kernel, x: Tensor, y: Tensor, ridge: float | Tensor) -> Fit:
+    """Return kernel ridge regression, as a function of new samples; for r ridges its values are (r, m, outputs)."""
     K = kernel(x, x)
-    c = torch.linalg.solve(K + ridge * len(x) * torch.eye(len(x), dtype=K.dtype, device=K.device), y)
+    added = torch.as_tensor(ridge, dtype=K.dtype, device=K.device) * len(x)
+    c = torch.cholesky_solve(y, torch.linalg.cholesky(K + added[..., None, None] * torch.eye(len(x)).to(K)))
     return lambda new: kernel(new, x) @ c
 
 
@@ -59,23 +59,23 @@ def members(x: Tensor, orbit: Orbit, seed: int, count: int = 4) -> list[Tensor]:
     return [torch.cat([x, every[torch.arange(len(x), device=x.device), p]]) for p in pick]
 
 
-def ways(x: Tensor, y: Tensor, orbit: Orbit, seed: int) -> dict[str, Callable[[float], Fit]]:
-    """Return seven ways; each takes a ridge and gives a function of samples. Full augmentation is the first again.
+def ways(x: Tensor, y: Tensor, orbit: Orbit, seed: int) -> dict[str, Callable[[float | Tensor], Fit]]:
+    """Return seven ways; each takes a ridge, or several, and gives a function of samples.
 
-    Training on all images with a ridge is the averaged kernel with the same ridge: the normal equations agree.
+    Full augmentation is the first again: on all images the normal equations are those of the averaged kernel.
     """
     plain, averaged, half = kernels(x, orbit)
     sets, up = members(x, orbit, seed), upright(x, orbit)
 
-    def fits(ridge: float, count: int) -> Fit:
+    def fits(ridge: float | Tensor, count: int) -> Fit:
         one = [ridge_fit(plain, m, y.repeat(2, 1), ridge) for m in sets[:count]]
         return lambda new: sum(f(new) for f in one) / count
 
-    def after(ridge: float) -> Fit:
+    def after(ridge: float | Tensor) -> Fit:
         f = ridge_fit(plain, x, y, ridge)
-        return lambda new: f(orbit(new).flatten(0, 1)).unflatten(0, (len(new), -1)).mean(1)
+        return lambda new: f(orbit(new).flatten(0, 1)).unflatten(-2, (len(new), -1)).mean(-2)
 
-    def posed(ridge: float) -> Fit:
+    def posed(ridge: float | Tensor) -> Fit:
         f = ridge_fit(plain, up, y, ridge)
         return lambda new: f(upright(new, orbit))
 
@@ -100,9 +100,8 @@ def risks(known: Part, validation: Part, new: Part, orbit: Orbit, seed: int) -> 
     """
     (x, y), (v, y_v), (z, y_z), found = known, validation, new, {}
     for way, fit in ways(x, y, orbit, seed).items():
-        tried = [fit(ridge) for ridge in RIDGES]
-        losses = [float((f(v) - y_v).square().mean()) for f in tried]
-        out = tried[int(np.argmin(losses))](z)
+        f = fit(torch.tensor(RIDGES, dtype=torch.float64))
+        out = f(z)[(f(v) - y_v).square().mean((1, 2)).argmin()]
         wrong = out.argmax(1) != y_z.argmax(1)
         loss = (out - y_z).square() if y.shape[1] == 1 else wrong.double()
         found[way] = float(loss.mean())
