@@ -6,6 +6,7 @@ Nothing here touches the network.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import torch
@@ -24,14 +25,20 @@ class Digits:
     test_y: Tensor  #: shape ``(m,)``
 
 
+@cache
+def _digits() -> tuple[np.ndarray, np.ndarray]:
+    """Return all pictures (1797, 64) from 0 to 16 and their labels, unpacked once."""
+    from sklearn.datasets import load_digits
+
+    return load_digits(return_X_y=True)
+
+
 def digits(dtype: torch.dtype = torch.float64, train: int = 1200, seed: int = 0) -> Digits:
     """Return the 1797 digits of 8 × 8 pixels bundled with scikit-learn (Alpaydin, Kaynak 1998), split at random.
 
     ``train`` of them, at most 1796, are for training, the rest for testing; ``seed`` is that of the split.
     """
-    from sklearn.datasets import load_digits
-
-    x, y = load_digits(return_X_y=True)
+    x, y = _digits()
     order = np.random.default_rng(seed).permutation(len(x))
     images = torch.from_numpy(x[order] / 16.0).to(dtype)
     labels = torch.from_numpy(y[order].astype(np.int64))
