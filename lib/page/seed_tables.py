@@ -76,12 +76,12 @@ def held_elsewhere(chapter: str, folder: Path = FOLDER) -> Markdown:
     """
     frame = stored(f"{chapter}/seeds", folder=folder)
     found = [_compare(c, frame) for c in load_claims().values() if f"{c.id}.holds" in frame]
-    if not found:
-        raise ValueError(f"chapter must have claims of the register in its sweep over seeds, got {chapter!r}")
     held, kept = sum(other.held == other.count for other in found), held_expectations(frame)
-    further = f" and {[*kept.values()].count(len(frame))} of {len(kept)} further expectations" if kept else ""
+    further = "further expectations" if found else "expectations"
+    parts = [f"{held} of {len(found)} claims"] * bool(found)
+    parts += [f"{[*kept.values()].count(len(frame))} of {len(kept)} {further}"] * bool(kept)
     missed = "; ".join(f"{name}, at {times}" for name, times in kept.items() if times < len(frame))
-    line = f"**At {len(frame)} other seeds**: {held} of {len(found)} claims{further} held every time"
+    line = f"**At {len(frame)} other seeds**: {' and '.join(parts)} held every time"
     return Markdown(f"{line} (not always: {missed})." if missed else f"{line}.")
 
 
