@@ -18,6 +18,7 @@ from unittest.mock import patch
 from lib.page.claims import load_claims
 from lib.page.evidence import Evidence, evaluate
 from lib.page.notebooks import BOOK
+from lib.page.results import stored
 from tests.mutants.cells import Names
 
 
@@ -29,7 +30,9 @@ class Mutant:
     ``lib`` maps dotted names (``"lib.room.module.name"``, also of a class's attribute) to a function that makes the
     wrong object from the right one. ``checks`` are those of the claim that have to miss their bound; ``parameters`` are
     those of the page, where they are not the default ones (also smaller ones than a reader may take); ``slow`` says
-    that it takes more than some seconds.
+    that it takes more than some seconds. Where a page reads the stored table of a ``run`` (``"CHAPTER/RUN"``), the
+    pieces of ``page`` are those of the run: it is executed with the change, at its default parameters, and the page
+    reads what it records in place of what is stored.
     """
 
     claim: str
@@ -38,6 +41,7 @@ class Mutant:
     page: Mapping[str, str] = field(default_factory=dict)
     lib: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    run: str = ""
     slow: bool = False
 
     def __str__(self) -> str:
@@ -81,10 +85,8 @@ def measure(mutant: Mutant, *, changed: bool = True) -> Evidence:
     cells = _cells(claim.chapter)
     numbers = needed_cells(claim.chapter, mutant.claim)
     sources = {number: cells[number][0] for number in numbers}
-    for old, new in mutant.page.items() if changed else ():
-        places = [number for number in numbers if old in sources[number]]
-        assert sum(source.count(old) for source in sources.values()) == 1, f"{old!r} stands in cells {places}"
-        sources[places[0]] = sources[places[0]].replace(old, new)
+    if changed and not mutant.run:
+        _change(sources, mutant.page)
     found: list[Evidence] = []
 
     def settle(name: str, *, of: Any, seeds: Any = None, tables: Any = (), **checks: tuple[Any, Any]) -> None:
@@ -98,6 +100,8 @@ def measure(mutant: Mutant, *, changed: bool = True) -> Evidence:
         stack.enter_context(patch("lib.page.evidence.settle", settle))
         stack.enter_context(patch("lib.page.parameters.check_parameters", lambda *_, **__: None))
         stack.enter_context(patch("lib.page.expectations.expect", lambda *_: None))
+        if mutant.run and changed:
+            stack.enter_context(patch("lib.page.results.stored", _rerun(mutant)))
         space: dict[str, Any] = {"__name__": claim.chapter, "display": lambda *_: None}  # as in IPython
         try:
             for number in numbers:
@@ -110,6 +114,27 @@ def measure(mutant: Mutant, *, changed: bool = True) -> Evidence:
         except _Settled:
             pass
     return found[0]
+
+
+def _change(sources: dict[int, str], pieces: Mapping[str, str]) -> None:
+    """Put other pieces of code into the cells in which they stand, each of them once."""
+    for old, new in pieces.items():
+        places = [number for number, source in sources.items() if old in source]
+        assert sum(source.count(old) for source in sources.values()) == 1, f"{old!r} stands in cells {places}"
+        sources[places[0]] = sources[places[0]].replace(old, new)
+
+
+def _rerun(mutant: Mutant) -> Callable[..., Any]:
+    """Return ``stored`` as it would be if the mutant's run had made the table; other tables are as they are."""
+    chapter = f"runs/{mutant.run.partition('/')[2]}"
+    sources = {number: source for number, (source, _) in enumerate(_cells(chapter))}
+    _change(sources, mutant.page)
+    tables: dict[str, Any] = {}
+    with patch("lib.page.results.record", tables.__setitem__):
+        space: dict[str, Any] = {"__name__": chapter, "display": lambda *_: None}
+        for number, source in sources.items():
+            exec(compile(source, f"{chapter}, code cell {number + 1}", "exec", dont_inherit=True), space)
+    return lambda name, table="": tables[table] if name == mutant.run else stored(name, table)
 
 
 def _replaced(name: str, wrong: Callable[[Any], Any]) -> Any:

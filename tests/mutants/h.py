@@ -7,6 +7,7 @@ import torch
 from tests.mutants import Mutant
 
 SAMPLERS = {"samples": 20_000, "seeds": 1}
+SPACES = "haar_projections/thirteen_spaces"
 
 MUTANTS = [
     Mutant(
@@ -33,12 +34,14 @@ MUTANTS = [
         "three angles where degree three needs four",
         ("commutes", "range"),
         page={"def rotations(k=6):": "def rotations(k=3):"},
+        run=SPACES,
     ),
     Mutant(
         "H2",
         "the inverse of a unitary matrix without the complex conjugate",
         ("range",),
         page={"w, rho_W, rho_V.conj())": "w, rho_W, rho_V)"},
+        run=SPACES,
     ),
     Mutant(
         "H3",
@@ -59,12 +62,14 @@ MUTANTS = [
         "F A F in place of F A F⁻¹",
         ("disagreement",),
         page={"hat = torch.fft.ifftn(hat, dim=columns)": "hat = torch.fft.fftn(hat, dim=columns)"},
+        run=SPACES,
     ),
     Mutant(
         "H4",
         "a semidirect product averaged over its normal subgroup only",
         ("disagreement",),
         lib={"lib.symmetry.haar.Composition._project": lambda _: lambda self, x: self.normal._project(x)},
+        run=SPACES,
     ),
     Mutant(
         "H5",
@@ -77,12 +82,14 @@ MUTANTS = [
         "layers turned forwards and not back",
         ("layers",),
         page={"back = [moved(a, p.mH, q.mH)": "back = [moved(a, p, q)"},
+        run=SPACES,
     ),
     Mutant(
         "H6",
         "answers that are not moved with the data",
         ("augmented_risk",),
         page={"risk = (left - y @ W.mT)": "risk = (left - y)"},
+        run=SPACES,
     ),
     Mutant(
         "H7",
@@ -99,6 +106,7 @@ MUTANTS = [
         "a bias that is not projected",
         ("embedding",),
         page={"apart[:-1, -1] = projection(space.target)(b)": "apart[:-1, -1] = b"},
+        run=SPACES,
     ),
     Mutant(
         "H9",
