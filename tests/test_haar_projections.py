@@ -1,4 +1,4 @@
-"""What the page *Haar projections* defines: other groups, other seeds, other routes, and controls that fail."""
+"""What the page *Haar projections* and its run define: other groups, seeds and routes, and controls that fail."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from lib.augmentation.risks import Risks, SmallNetwork, hessian
+from lib.page.results import stored
 from lib.symmetry.actions import natural, pixels, regular, row_shifts, translations, trivial, vectors
 from lib.symmetry.derived import Hom
 from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
@@ -31,15 +32,20 @@ def page() -> SimpleNamespace:
 
 
 @pytest.fixture(scope="module")
-def maps(page: SimpleNamespace) -> dict[str, Hom]:
-    pairs = page.pairs_under_finite_groups() | page.pairs_under_lie_groups()
+def run() -> SimpleNamespace:
+    return load("runs/thirteen_spaces", seed=11)
+
+
+@pytest.fixture(scope="module")
+def maps(run: SimpleNamespace) -> dict[str, Hom]:
+    pairs = run.pairs_under_finite_groups() | run.pairs_under_lie_groups()
     pairs |= {name: (regular(named(name)),) * 2 for name in GROUPS}
     return {name: Hom(*pair) for name, pair in pairs.items()}
 
 
-def by_characters(page: SimpleNamespace, space: Hom) -> float:
-    g, w = page.haar(space.group)
-    return page.dimension(space.source.matrix(g), space.target.matrix(g), w)
+def by_characters(run: SimpleNamespace, space: Hom) -> float:
+    g, w = run.haar(space.group)
+    return run.dimension(space.source.matrix(g), space.target.matrix(g), w)
 
 
 @pytest.mark.parametrize("name", GROUPS)
@@ -57,9 +63,9 @@ def test_a_group_acts_on_itself(page: SimpleNamespace, name: str) -> None:
 
 @pytest.mark.parametrize("group", LIE, ids=str)
 def test_nodes_are_elements_with_their_inverses_and_integrate_haar_measure(
-    page: SimpleNamespace, group: SpecialOrthogonal
+    run: SimpleNamespace, group: SpecialOrthogonal
 ) -> None:
-    g, w = page.haar(group)
+    g, w = run.haar(group)
     assert group.contains(g).all()
     assert w.min() > 0
     assert float(w.sum()) == pytest.approx(1, abs=1e-14)
@@ -73,24 +79,58 @@ def test_nodes_are_elements_with_their_inverses_and_integrate_haar_measure(
         assert torch.allclose(total, NullSpace(W).matrix(), rtol=0, atol=1e-12)
 
 
-def test_averages_are_the_projection(page: SimpleNamespace, maps: dict[str, Hom]) -> None:
+def test_averages_are_the_projection(run: SimpleNamespace, maps: dict[str, Hom]) -> None:
     for seed, space in enumerate(maps.values(), start=20):
-        found = page.how_far_from_projection(space, *page.haar(space.group), seed)
+        found = run.how_far_from_projection(space, *run.haar(space.group), seed)
         assert max(found[check] for check in CHECKS) < 1e-13
         assert found["rank"] == projection(space).rank
 
 
-def test_matrices_of_averages(page: SimpleNamespace, maps: dict[str, Hom]) -> None:
+def test_matrices_of_averages(run: SimpleNamespace, maps: dict[str, Hom]) -> None:
     for name in ("graphs, S4", "pentagon, D5", "Q8"):
         space = maps[name]
-        g, w = page.haar(space.group)
-        matrix = page.matrix_of_average(space.source.matrix(g), space.target.matrix(g), w)
+        g, w = run.haar(space.group)
+        matrix = run.matrix_of_average(space.source.matrix(g), space.target.matrix(g), w)
         assert torch.allclose(matrix, HaarSum(space).matrix())
 
 
+@pytest.mark.parametrize("name", GROUPS)
+def test_all_theorems_on_one_group(page: SimpleNamespace, run: SimpleNamespace, name: str) -> None:
+    """What the page does by hand for functions on a group is what the run does for any space."""
+    V = regular(named(name))
+    space, rho, w = Hom(V, V), page.acting_on_itself(V.group), page.equal_weights(V.dim)
+    Pi = page.matrix_of_average(rho, rho, w)
+    fixed = page.solutions(space.matrix(V.group.generators()).to(Pi))
+    assert page.largest(Pi - fixed @ fixed.mT) < 1e-12
+    assert fixed.shape[1] == V.dim == round(page.dimension(rho, rho, w))
+    for seed in (70, 71):
+        routes = [HaarSum(space), OrbitMean(space), NullSpace(space)]
+        assert page.disagreement(rho, routes, seed) < 1e-12
+        assert page.disagreement(rho, [HaarSum(space, V.group.elements()[1:])], seed) > 1e-3
+        for sigma in (torch.tanh, page.uneven):
+            found = page.gaps_of_the_lemma(rho, sigma, seed)
+            assert found == pytest.approx(run.gaps_of_the_lemma(space, V.group.elements(), w, sigma, seed), abs=1e-13)
+        assert page.bias_gap(rho, seed) < 1e-13
+
+
+def test_the_stored_table_is_that_of_the_run(run: SimpleNamespace, maps: dict[str, Hom]) -> None:
+    """All spaces, at the seeds of the page and of its ten others; some numbers, computed anew."""
+    table = stored("haar_projections/thirteen_spaces", "projections").set_index(["maps", "seed"])
+    assert len(table.index.unique("maps")) == 13
+    assert {0, 1, 2, *(1000 * k for k in range(1, 11))} <= set(table.index.unique("seed"))
+    for name in ("pentagon, D5", "vectors, SO(3)", "tensors, U(2)"):
+        space, row = maps[name], table.loc[(name, 2)]
+        found = run.how_far_from_projection(space, *run.haar(space.group), 2)
+        assert all(row[check] == pytest.approx(found[check], abs=1e-13) for check in ("rank", *CHECKS))
+    sides = stored("haar_projections/thirteen_spaces", "lemma").set_index(["maps", "seed"])
+    name = "vectors, SO(3)"
+    fails = run.gaps_of_the_lemma(maps[name], *run.haar(maps[name].group), run.uneven, 2)
+    assert sides.loc[(name, 2), ["layers_uneven", "risk_uneven"]].tolist() == pytest.approx(fails)
+
+
 @pytest.mark.parametrize("seed", range(10))
-def test_four_faults(page: SimpleNamespace, seed: int) -> None:
-    found = {name: page.how_far_from_projection(*case, seed) for name, case in page.four_faults().items()}
+def test_four_faults(run: SimpleNamespace, seed: int) -> None:
+    found = {name: run.how_far_from_projection(*case, seed) for name, case in run.four_faults().items()}
     spoilt = {
         "three turns": CHECKS,
         "a subgroup": ("commutes", "range"),
@@ -102,9 +142,9 @@ def test_four_faults(page: SimpleNamespace, seed: int) -> None:
         assert max([found[name][check] for check in set(CHECKS) - set(checks)], default=0) < 1e-13
 
 
-def test_dimensions(page: SimpleNamespace, maps: dict[str, Hom]) -> None:
+def test_dimensions(page: SimpleNamespace, run: SimpleNamespace, maps: dict[str, Hom]) -> None:
     for space in maps.values():
-        assert by_characters(page, space) == pytest.approx(invariant_dimension(space), abs=1e-9)
+        assert by_characters(run, space) == pytest.approx(invariant_dimension(space), abs=1e-9)
     for grid in (4, 6, 10):
         for stated, V, W in page.stated_dimensions(grid).values():
             space = Hom(V, W)
@@ -124,7 +164,7 @@ def test_orbits(page: SimpleNamespace, maps: dict[str, Hom]) -> None:
 
 
 @pytest.mark.parametrize("n", [3, 5, 8])
-def test_five_routes_by_hand(page: SimpleNamespace, n: int) -> None:
+def test_five_routes_by_hand(page: SimpleNamespace, run: SimpleNamespace, n: int) -> None:
     shifts, mirrors = page.polygon(n)
     every, generators = (shifts[:, None] @ mirrors).flatten(0, 1), torch.stack([shifts[1], mirrors[1]])
     A, p = page.gaussian(n, n, like=shifts, s=n), generators.argmax(1)
@@ -133,12 +173,12 @@ def test_five_routes_by_hand(page: SimpleNamespace, n: int) -> None:
     for other in (
         page.by_orbits(A, page.entries_moved(p, p)),
         page.by_fourier_on_a_circle(over_mirrors),
-        page.by_fourier(over_mirrors, (n,), (0,)),
+        run.by_fourier(over_mirrors, (n,), (0,)),
         page.average(over_mirrors, shifts, shifts, page.equal_weights(n)),
         page.by_equations(A, generators),
     ):
         assert torch.allclose(other, total, rtol=0, atol=1e-12)
-    assert float((page.by_fourier(A, (n,), (0,)) - total).abs().max()) > 1e-3
+    assert float((run.by_fourier(A, (n,), (0,)) - total).abs().max()) > 1e-3
 
 
 @pytest.mark.parametrize(
@@ -151,30 +191,29 @@ def test_five_routes_by_hand(page: SimpleNamespace, n: int) -> None:
     ],
     ids=repr,
 )
-def test_fourier(page: SimpleNamespace, V: Representation, grid: tuple[int, ...], axes: tuple[int, ...]) -> None:
-    A = page.gaussian(V.dim, V.dim, like=page.equal_weights(1), s=7)
-    found = page.by_fourier(A, grid, axes)
+def test_fourier(run: SimpleNamespace, V: Representation, grid: tuple[int, ...], axes: tuple[int, ...]) -> None:
+    A = run.gaussian(V.dim, V.dim, like=run.equal_weights(1), s=7)
+    found = run.by_fourier(A, grid, axes)
     assert torch.allclose(found, projection(Hom(V, V))(A), rtol=0, atol=1e-12)
     if len(axes) < len(grid):
         every = tuple(range(len(grid)))
-        assert float((page.by_fourier(A, grid, every) - found).abs().max()) > 1e-3
+        assert float((run.by_fourier(A, grid, every) - found).abs().max()) > 1e-3
 
 
-def test_routes_agree(page: SimpleNamespace, maps: dict[str, Hom]) -> None:
+def test_routes_agree(run: SimpleNamespace, maps: dict[str, Hom]) -> None:
     for (name, space), seed in itertools.product(maps.items(), (30, 31)):
-        found = page.routes(name, space)
-        assert page.disagreement(space, found, *page.haar(space.group), seed) < 1e-12
-    turned = Hom(regular(Cyclic(5)), regular(Cyclic(5)))
-    assert "Fourier" in page.routes("yours, C5", turned)
-    assert "composition" in page.routes("yours, D5", Hom(regular(Dihedral(5)), regular(Dihedral(5))))
+        found = run.routes(name, space)
+        assert run.disagreement(space, found, *run.haar(space.group), seed) < 1e-12
+    assert "Fourier" in run.routes("images, shifts", maps["images, shifts"])
+    assert "composition" in run.routes("pentagon", Hom(regular(Dihedral(5)), regular(Dihedral(5))))
     for seed in range(20):
-        assert min(page.shortcuts(seed)) > 1e-3
+        assert min(run.shortcuts(seed)) > 1e-3
 
 
-def test_a_mistaken_route_is_seen(page: SimpleNamespace, maps: dict[str, Hom]) -> None:
+def test_a_mistaken_route_is_seen(run: SimpleNamespace, maps: dict[str, Hom]) -> None:
     space = maps["images, quarter turns"]
     wrong = {"three turns": HaarSum(space, space.group.elements()[:3])}
-    assert page.disagreement(space, wrong, *page.haar(space.group), 0) > 0.1
+    assert run.disagreement(space, wrong, *run.haar(space.group), 0) > 0.1
 
 
 def test_orbit_work(page: SimpleNamespace) -> None:
@@ -187,26 +226,26 @@ def test_orbit_work(page: SimpleNamespace) -> None:
     assert page.fastest(lambda: None, 3) >= 0
 
 
-def test_inputs_turned_against_layers_turned(page: SimpleNamespace, maps: dict[str, Hom]) -> None:
+def test_inputs_turned_against_layers_turned(run: SimpleNamespace, maps: dict[str, Hom]) -> None:
     for (name, space), seed in itertools.product(maps.items(), (40, 41)):
-        nodes = page.haar(space.group)
-        sigma = torch.tanh if space.is_permutation else page.gated
-        assert max(page.gaps_of_the_lemma(space, *nodes, sigma, seed)) < 1e-12, name
-        assert min(page.gaps_of_the_lemma(space, *nodes, page.uneven, seed)) > 1e-6, name
+        nodes = run.haar(space.group)
+        sigma = torch.tanh if space.is_permutation else run.gated
+        assert max(run.gaps_of_the_lemma(space, *nodes, sigma, seed)) < 1e-12, name
+        assert min(run.gaps_of_the_lemma(space, *nodes, run.uneven, seed)) > 1e-6, name
 
 
-def test_networks_of_projected_layers_are_equivariant(page: SimpleNamespace, maps: dict[str, Hom]) -> None:
+def test_networks_of_projected_layers_are_equivariant(run: SimpleNamespace, maps: dict[str, Hom]) -> None:
     for name in ("graphs, S4", "vectors, SO(3)", "tensors, U(2)", "pentagon, D5"):
         space = maps[name]
         V, W, group = space.source, space.target, space.group
         g = group.sample(5, torch.Generator().manual_seed(0))
         rho_V, rho_W = V.matrix(g), W.matrix(g)
         spaces = Hom(V, V), space
-        layers = [projection(H)(page.gaussian(*H.shape, like=rho_W, s=k)) for k, H in enumerate(spaces)]
-        sigma = torch.tanh if space.is_permutation else page.gated
-        x = page.gaussian(4, V.dim, like=rho_W, s=9)
-        left = page.forward(layers, sigma, x @ rho_V.mT)
-        assert torch.allclose(left, page.forward(layers, sigma, x) @ rho_W.mT)
+        layers = [projection(H)(run.gaussian(*H.shape, like=rho_W, s=k)) for k, H in enumerate(spaces)]
+        sigma = torch.tanh if space.is_permutation else run.gated
+        x = run.gaussian(4, V.dim, like=rho_W, s=9)
+        left = run.forward(layers, sigma, x @ rho_V.mT)
+        assert torch.allclose(left, run.forward(layers, sigma, x) @ rho_W.mT)
 
 
 @pytest.mark.parametrize("name", ["C2", "D3", "Q8"])
@@ -231,14 +270,14 @@ def test_hessians_are_those_of_the_library(page: SimpleNamespace) -> None:
     assert torch.allclose(projection(layers * layers)(nominal.flatten()).reshape(nominal.shape), projected)
 
 
-def test_biases(page: SimpleNamespace, maps: dict[str, Hom]) -> None:
+def test_biases(run: SimpleNamespace, maps: dict[str, Hom]) -> None:
     for space, seed in itertools.product(maps.values(), (60, 61)):
-        assert page.bias_gap(space, *page.haar(space.group), seed) < 1e-13
+        assert run.bias_gap(space, *run.haar(space.group), seed) < 1e-13
     V = natural(Symmetric(5))
-    g, w = page.haar(V.group)
+    g, w = run.haar(V.group)
     signs = torch.linalg.det(V.matrix(g))
     for seed in range(10):
-        assert page.bias_gap(Hom(V, V * V), g, w, seed, signs) > 1e-3
+        assert run.bias_gap(Hom(V, V * V), g, w, seed, signs) > 1e-3
     assert projection(vectors(SpecialOrthogonal(3))).rank == 0  # no equivariant bias under rotations of space
 
 
@@ -295,9 +334,9 @@ def test_exercises(page: SimpleNamespace) -> None:
     assert torch.equal(skew, -skew.T)
 
 
-def test_translations_are_one_of_the_groups(page: SimpleNamespace) -> None:
+def test_translations_are_one_of_the_groups(run: SimpleNamespace) -> None:
     shifted = pixels(translations(4), 4)
-    assert by_characters(page, Hom(shifted, shifted)) == pytest.approx(16)
+    assert by_characters(run, Hom(shifted, shifted)) == pytest.approx(16)
 
 
 def test_bad_parameters_stop_at_the_door() -> None:

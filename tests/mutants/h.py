@@ -7,6 +7,7 @@ import torch
 from tests.mutants import Mutant
 
 SAMPLERS = {"samples": 20_000, "seeds": 1}
+SPACES = "thirteen_spaces"  # the run that tries the theorems of the page on projections elsewhere
 
 MUTANTS = [
     Mutant(
@@ -32,13 +33,15 @@ MUTANTS = [
         "H2",
         "three angles where degree three needs four",
         ("commutes", "range"),
-        page={"def rotations(k=6):": "def rotations(k=3):"},
+        of_run=SPACES,
+        run={"def rotations(k=6):": "def rotations(k=3):"},
     ),
     Mutant(
         "H2",
         "the inverse of a unitary matrix without the complex conjugate",
         ("range",),
-        page={"w, rho_W, rho_V.conj())": "w, rho_W, rho_V)"},
+        of_run=SPACES,
+        run={"w, rho_W, rho_V.conj())": "w, rho_W, rho_V)"},
     ),
     Mutant(
         "H3",
@@ -58,13 +61,15 @@ MUTANTS = [
         "H4",
         "F A F in place of F A F⁻¹",
         ("disagreement",),
-        page={"hat = torch.fft.ifftn(hat, dim=columns)": "hat = torch.fft.fftn(hat, dim=columns)"},
+        of_run=SPACES,
+        run={"hat = torch.fft.ifftn(hat, dim=columns)": "hat = torch.fft.fftn(hat, dim=columns)"},
     ),
     Mutant(
         "H4",
         "a semidirect product averaged over its normal subgroup only",
         ("disagreement",),
         lib={"lib.symmetry.haar.Composition._project": lambda _: lambda self, x: self.normal._project(x)},
+        of_run=SPACES,
     ),
     Mutant(
         "H5",
@@ -76,13 +81,15 @@ MUTANTS = [
         "H6",
         "layers turned forwards and not back",
         ("layers",),
-        page={"back = [moved(a, p.mH, q.mH)": "back = [moved(a, p, q)"},
+        of_run=SPACES,
+        run={"back = [moved(a, p.mH, q.mH)": "back = [moved(a, p, q)"},
     ),
     Mutant(
         "H6",
         "answers that are not moved with the data",
         ("augmented_risk",),
-        page={"risk = (left - y @ W.mT)": "risk = (left - y)"},
+        of_run=SPACES,
+        run={"risk = (left - y @ W.mT)": "risk = (left - y)"},
     ),
     Mutant(
         "H7",
@@ -98,7 +105,8 @@ MUTANTS = [
         "H8",
         "a bias that is not projected",
         ("embedding",),
-        page={"apart[:-1, -1] = projection(space.target)(b)": "apart[:-1, -1] = b"},
+        of_run=SPACES,
+        run={"apart[:-1, -1] = projection(space.target)(b)": "apart[:-1, -1] = b"},
     ),
     Mutant(
         "H9",
