@@ -45,7 +45,7 @@ def test_the_line_counts_what_held_every_time(tmp_path: Path) -> None:
         frame["H9.residual_after"] = [bound / 5, worst]
         frame.to_parquet(tmp_path / "ideas" / "seeds.parquet")
         line = f"**At 2 other seeds**: {claims} and 1 of 2 further expectations held every time"
-        assert held_elsewhere("ideas", tmp_path).data == f"{line} (not always: a half, at 1)."
+        assert held_elsewhere("ideas", tmp_path).data == f"{line} (not always: a half, held at 1)."
     frame[["expect: a half"]].to_parquet(tmp_path / "ideas" / "seeds.parquet")
-    only = "**At 2 other seeds**: 0 of 1 expectations held every time (not always: a half, at 1)."
+    only = "**At 2 other seeds**: 0 of 1 expectations held every time (not always: a half, held at 1)."
     assert held_elsewhere("ideas", tmp_path).data == only

@@ -80,7 +80,7 @@ def held_elsewhere(chapter: str, folder: Path = FOLDER) -> Markdown:
     further = "further expectations" if found else "expectations"
     parts = [f"{held} of {len(found)} claims"] * bool(found)
     parts += [f"{[*kept.values()].count(len(frame))} of {len(kept)} {further}"] * bool(kept)
-    missed = "; ".join(f"{name}, at {times}" for name, times in kept.items() if times < len(frame))
+    missed = "; ".join(f"{name}, held at {times}" for name, times in kept.items() if times < len(frame))
     line = f"**At {len(frame)} other seeds**: {' and '.join(parts)} held every time"
     return Markdown(f"{line} (not always: {missed})." if missed else f"{line}.")
 
