@@ -12,16 +12,18 @@ from lib.page.claims import load_claims
 from lib.page.evidence import Evidence
 from tests.mutants import Mutant, measure, mutants
 
+Key = tuple[tuple[str, Any], ...]
 ALL = [pytest.param(m, id=str(m), marks=[pytest.mark.slow] if m.slow else []) for m in mutants()]
 
 
 @cache
-def _as_it_is(claim: str, parameters: tuple[tuple[str, Any], ...]) -> Evidence:
-    return measure(Mutant(claim, "nothing", (), parameters=dict(parameters)), changed=False)
+def _as_it_is(claim: str, parameters: Key, of_run: str, run_parameters: Key) -> Evidence:
+    values = [{name: list(v) if isinstance(v, tuple) else v for name, v in key} for key in (parameters, run_parameters)]
+    return measure(Mutant(claim, "nothing", (), parameters=values[0], of_run=of_run, run_parameters=values[1]))
 
 
-def _key(parameters: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-    return tuple(parameters.items())
+def _key(parameters: Mapping[str, Any]) -> Key:
+    return tuple((name, tuple(v) if isinstance(v, list) else v) for name, v in parameters.items())
 
 
 def test_every_claim_has_a_mutant() -> None:
@@ -36,6 +38,6 @@ def test_is_noticed(mutant: Mutant) -> None:
     assert mutant.checks, "which check notices it?"
     green = [name for name in mutant.checks if evidence.outcomes[name].measured_holds]
     assert not green, f"{green} pass with: {mutant.what}\n{evidence.report()}"
-    if mutant.parameters:
-        right = _as_it_is(mutant.claim, _key(mutant.parameters))
+    if mutant.parameters or mutant.of_run:
+        right = _as_it_is(mutant.claim, _key(mutant.parameters), mutant.of_run, _key(mutant.run_parameters))
         assert right.holds, f"not even the right code passes at these parameters\n{right.report()}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -18,6 +18,7 @@ from unittest.mock import patch
 from lib.page.claims import load_claims
 from lib.page.evidence import Evidence, evaluate
 from lib.page.notebooks import BOOK
+from lib.page.results import stored
 from tests.mutants.cells import Names
 
 
@@ -29,7 +30,8 @@ class Mutant:
     ``lib`` maps dotted names (``"lib.room.module.name"``, also of a class's attribute) to a function that makes the
     wrong object from the right one. ``checks`` are those of the claim that have to miss their bound; ``parameters`` are
     those of the page, where they are not the default ones (also smaller ones than a reader may take); ``slow`` says
-    that it takes more than some seconds.
+    that it takes more than some seconds. ``run`` maps pieces of the code of the run ``runs/of_run``: it is executed
+    with ``run_parameters``, and the page reads what it records instead of the stored table.
     """
 
     claim: str
@@ -39,6 +41,9 @@ class Mutant:
     lib: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
     parameters: Mapping[str, Any] = field(default_factory=dict)
     slow: bool = False
+    of_run: str = ""
+    run: Mapping[str, str] = field(default_factory=dict)
+    run_parameters: Mapping[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return f"{self.claim}: {self.what}"
@@ -75,16 +80,13 @@ class _Settled(Exception):
     """The panel was reached."""
 
 
-def measure(mutant: Mutant, *, changed: bool = True) -> Evidence:
-    """Return the evidence for a claim, as its page computes it with a mutant's change (or without)."""
+def measure(mutant: Mutant) -> Evidence:
+    """Return the evidence for a claim, as its page computes it with a mutant's change."""
     claim = load_claims()[mutant.claim]
     cells = _cells(claim.chapter)
     numbers = needed_cells(claim.chapter, mutant.claim)
-    sources = {number: cells[number][0] for number in numbers}
-    for old, new in mutant.page.items() if changed else ():
-        places = [number for number in numbers if old in sources[number]]
-        assert sum(source.count(old) for source in sources.values()) == 1, f"{old!r} stands in cells {places}"
-        sources[places[0]] = sources[places[0]].replace(old, new)
+    sources = _changed({number: cells[number][0] for number in numbers}, mutant.page)
+    tables = _recorded(mutant) if mutant.of_run else {}
     found: list[Evidence] = []
 
     def settle(name: str, *, of: Any, seeds: Any = None, tables: Any = (), **checks: tuple[Any, Any]) -> None:
@@ -92,24 +94,51 @@ def measure(mutant: Mutant, *, changed: bool = True) -> Evidence:
             found.append(evaluate(name, checks, of=_named(of), seeds=seeds))
             raise _Settled
 
+    def read(name: str, table: str = "", **folder: Any) -> Any:
+        return tables[table] if name.endswith(f"/{mutant.of_run}") and tables else stored(name, table, **folder)
+
     with ExitStack() as stack:
-        for name, wrong in mutant.lib.items() if changed else ():
+        for name, wrong in mutant.lib.items():
             stack.enter_context(_replaced(name, wrong))
         stack.enter_context(patch("lib.page.evidence.settle", settle))
+        stack.enter_context(patch("lib.page.results.stored", read))
         stack.enter_context(patch("lib.page.parameters.check_parameters", lambda *_, **__: None))
         stack.enter_context(patch("lib.page.expectations.expect", lambda *_: None))
-        space: dict[str, Any] = {"__name__": claim.chapter, "display": lambda *_: None}  # as in IPython
-        try:
-            for number in numbers:
-                exec(
-                    compile(sources[number], f"{claim.chapter}, code cell {number + 1}", "exec", dont_inherit=True),
-                    space,
-                )
-                if cells[number][1]:
-                    space |= mutant.parameters
-        except _Settled:
-            pass
+        with suppress(_Settled):
+            _execute(claim.chapter, sources, mutant.parameters)
     return found[0]
+
+
+def _changed(sources: dict[int, str], pieces: Mapping[str, str]) -> dict[int, str]:
+    """Return the code of cells with pieces replaced, each of which has to stand there exactly once."""
+    for old, new in pieces.items():
+        places = [number for number in sources if old in sources[number]]
+        assert sum(source.count(old) for source in sources.values()) == 1, f"{old!r} stands in cells {places}"
+        sources[places[0]] = sources[places[0]].replace(old, new)
+    return sources
+
+
+def _execute(notebook: str, sources: Mapping[int, str], parameters: Mapping[str, Any]) -> None:
+    """Execute cells of a notebook in a namespace of their own, some parameters set after their cell."""
+    space: dict[str, Any] = {"__name__": notebook, "display": lambda *_: None}  # as in IPython
+    for number, source in sources.items():
+        exec(compile(source, f"{notebook}, code cell {number + 1}", "exec", dont_inherit=True), space)
+        if _cells(notebook)[number][1]:
+            space |= parameters
+
+
+def _recorded(mutant: Mutant) -> dict[str, Any]:
+    """Return the tables that a mutant's run records, with its parameters beside them as in a stored table."""
+    name, tables = f"runs/{mutant.of_run}", {}
+    sources = {number: source for number, (source, _) in enumerate(_cells(name))}
+    with patch("lib.page.results.record", tables.__setitem__), ExitStack() as stack:
+        for place, wrong in mutant.lib.items():
+            stack.enter_context(_replaced(place, wrong))
+        _execute(name, _changed(sources, mutant.run), mutant.run_parameters)
+    for table in tables.values():
+        table["seed"] = 0
+        table.attrs = {"commit": "mutated", "date": ""}
+    return tables
 
 
 def _replaced(name: str, wrong: Callable[[Any], Any]) -> Any:
