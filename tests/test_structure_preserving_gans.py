@@ -104,7 +104,7 @@ def suprema(**parameters: object) -> pd.DataFrame:
         for family in run.families
     ]
     columns = ["group", "how", "pair", "t", "family", "all", "invariant"]
-    return pd.DataFrame(rows, columns=columns).set_index(["how", "t", "group", "pair", "family"])
+    return pd.DataFrame(rows, columns=columns).set_index(["how", "t", "group", "pair", "family"]).sort_index()
 
 
 @pytest.fixture(scope="module")
