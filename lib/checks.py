@@ -95,18 +95,16 @@ def unit_of(x: torch.Tensor, dim: int | tuple[int, ...] | None = None) -> torch.
     return torch.where(largest > 0, unit, 1)
 
 
-def check_probabilities(name: str, value: Any, count: int, batched: bool = False) -> torch.Tensor:
+def check_probabilities(name: str, value: Any, count: int) -> torch.Tensor:
     """Return ``value`` if it is a probability vector of length ``count``: nonnegative, of sum one up to rounding.
 
-    Rounding is 1e-9, in single precision 4e-6: a vector may be normalised in its own dtype. With ``batched`` it may
-    hold several of them, shape ``(..., count)``.
+    Rounding is 1e-9, in single precision 4e-6: a vector may be normalised in its own dtype.
     """
-    if check_tensor(name, value, (count,), inexact=True, real=True).ndim != 1 and not batched:
+    if check_tensor(name, value, (count,), inexact=True, real=True).ndim != 1:
         raise ValueError(f"{name} must have shape ({count},), got {tuple(value.shape)}")
-    sums, rounding = value.double().sum(-1), max(1e-9, 32 * torch.finfo(value.dtype).eps)
-    if not holds(value >= 0) or not holds((sums - 1).abs() <= rounding):
-        worst = float(sums.flatten()[(sums - 1).abs().argmax()])
-        got = f"a smallest entry of {min(value.flatten().tolist(), default=0):.3g} and a sum of {worst:.12g}"
+    total, rounding = value.double().sum(), max(1e-9, 32 * torch.finfo(value.dtype).eps)
+    if not holds(value >= 0) or not holds((total - 1).abs() <= rounding):
+        got = f"a smallest entry of {min(value.tolist(), default=0):.3g} and a sum of {float(total):.12g}"
         raise ValueError(f"{name} must hold nonnegative probabilities with sum 1, got {got}")
     return value
 

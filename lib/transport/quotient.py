@@ -71,7 +71,11 @@ class Isometries:
 
 
 def no_group(dim: int) -> Isometries:
-    """Return the group of one element on R^dim; on the flat torus it is ``lattice(1, dim)``."""
+    """Return the group of one element on R^dim; on the flat torus it is ``lattice(1, dim)``.
+
+    >>> no_group(2).distance(torch.tensor([[0.0, 0.0]]), torch.tensor([[3.0, 4.0]]))
+    tensor([[5.]])
+    """
     line = (lambda x: x[..., 0]) if dim == 1 else None
     return Isometries(f"nothing on R^{dim}", 1, dim, dim, euclidean, lambda x: x[None], line)
 

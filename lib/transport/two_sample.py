@@ -22,7 +22,7 @@ from lib.transport.quotient import euclidean
 
 WIDEST, KERNELS = 2.0, 4  # widest kernel, relative to the median distance; each of the others is half as wide
 Move = Callable[[Tensor, torch.Generator], Tensor]
-_CHUNK = 2**23  # entries of the largest intermediate array
+_CHUNK = 2**21  # entries of the largest intermediate array: more leave the cache
 _BLOCK = 64  # rows of the kernel at once
 
 

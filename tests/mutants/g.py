@@ -6,16 +6,28 @@ from tests.mutants import Mutant
 
 NOT_AVERAGED = {"lib.gans.plane_games.averaged": lambda _: lambda players, action: players}
 NO_COIN = {'SMART = "plain/plain", "equivariant/invariant"': 'SMART = "plain/plain", "plain/invariant"'}
+SUPREMA = {"groups": ["C4", "pentagon"]}
 
 MUTANTS = [
     Mutant(
         "G1",
         "invariant discriminators with another Lipschitz constant and another kernel",
         ("relative_gap",),
-        page={
-            "invariant_divergence(family, space, q, p, *size)": "invariant_divergence(family, space, q, p, 0.7, 0.5)"
+        of_run="suprema",
+        run={
+            "dual_values(lipschitz * limits[None]": "dual_values(0.7 * limits[None]",
+            "np.linalg.eigh(np.exp(-((d / width)": "np.linalg.eigh(np.exp(-((d / 0.5)",
         },
-        parameters={"laws": 1},
+        run_parameters=SUPREMA,
+        slow=True,
+    ),
+    Mutant(
+        "G1",
+        "Wasserstein-1 over invariant functions, limited only within the images of one element",
+        ("relative_gap",),
+        of_run="suprema",
+        run={"d.reshape(len(d) // 5, 5, -1, 5).min((0, 2))": "d[:5, :5]"},
+        run_parameters=SUPREMA,
         slow=True,
     ),
     Mutant(
@@ -38,8 +50,10 @@ MUTANTS = [
         "G3",
         "laws that are not symmetrised",
         ("relative_gap",),
-        page={"even = space.symmetrise_law(torch.stack([q, p]))": "even = torch.stack([q, p])"},
-        parameters={"laws": 1, "seeds": 5},
+        of_run="suprema",
+        run={"*(drawn @ S)": "*drawn"},
+        run_parameters=SUPREMA,
+        parameters={"seeds": 5},
         slow=True,
     ),
     Mutant(
@@ -47,7 +61,7 @@ MUTANTS = [
         "no discriminator is averaged",
         ("collapse_share",),
         lib=NOT_AVERAGED,
-        parameters={"laws": 1, "seeds": 5},
+        parameters={"seeds": 5},
         slow=True,
     ),
     Mutant("G4", "no discriminator is averaged", ("blind_ratio",), lib=NOT_AVERAGED, slow=True),
