@@ -36,7 +36,9 @@ def ridge_fit(kernel: Kernel, x: Tensor, y: Tensor, ridge: float | Tensor) -> Fi
     """Return kernel ridge regression, as a function of new samples; for r ridges its values are (r, m, outputs)."""
     K = kernel(x, x)
     added = torch.as_tensor(ridge, dtype=K.dtype, device=K.device) * len(x)
-    c = torch.cholesky_solve(y, torch.linalg.cholesky(K + added[..., None, None] * torch.eye(len(x)).to(K)))
+    c = torch.cholesky_solve(
+        y, torch.linalg.cholesky(K + added[..., None, None] * torch.eye(len(x), dtype=K.dtype, device=K.device))
+    )
     return lambda new: kernel(new, x) @ c
 
 
@@ -100,7 +102,7 @@ def risks(known: Part, validation: Part, new: Part, orbit: Orbit, seed: int) -> 
     """
     (x, y), (v, y_v), (z, y_z), found = known, validation, new, {}
     for way, fit in ways(x, y, orbit, seed).items():
-        f = fit(torch.tensor(RIDGES, dtype=torch.float64))
+        f = fit(torch.tensor(RIDGES, dtype=torch.float64, device=x.device))
         out = f(z)[(f(v) - y_v).square().mean((1, 2)).argmin()]
         wrong = out.argmax(1) != y_z.argmax(1)
         loss = (out - y_z).square() if y.shape[1] == 1 else wrong.double()
