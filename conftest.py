@@ -15,6 +15,7 @@ from lib.page.expectations import MIME_TYPE as EXPECTATION
 from lib.page.notebooks import KERNEL_ENVIRONMENT, REPRODUCIBLE, STRICT
 from lib.page.results import MIME_TYPE as RESULT
 from tests.figures import figure_problems
+from tests.kernels import forked
 from tests.outputs import with_stored_digits
 from tests.processors import PROCESSORS
 
@@ -40,7 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
     environment = {
         name: value for name, value in (os.environ | _IN_KERNELS).items() if value or name not in REPRODUCIBLE
     }
-    kernel.start_new_kernel = partial(kernel.start_new_kernel, env=environment)
+    kernel.start_new_kernel = forked()(partial(kernel.start_new_kernel, env=environment))
 
     texts = IPyNbCell.compare_outputs
 

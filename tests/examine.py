@@ -41,13 +41,27 @@ _PREPARE = """() => {
   }
   for (const [, element] of samples.values()) element.dataset.sample = '';
 }"""
-# Two runs: the rules about colours on the samples, all others on the whole page. "region" is off because it is slow and
-# of moderate weight, so that what it finds would not count here.
+# Two runs: all rules but those about colours on the whole page; then these on the samples, of which everything else is
+# taken away, since axe-core's time for colours goes with the elements that are there. What styles depend on the place
+# among siblings is written down before. "region" is off because it is slow and of moderate weight, so that what it
+# finds would not count here.
 _RUN = """async () => {
   const colours = ['color-contrast', 'link-in-text-block'];
   const off = Object.fromEntries([...colours, 'region'].map(rule => [rule, {enabled: false}]));
+  const whole = await axe.run(document, {resultTypes: ['violations'], rules: off});
+  const kept = new Map();
+  for (const sample of document.querySelectorAll('[data-sample]')) {
+    for (let e = sample; e; e = e.parentElement) kept.set(e, '');
+    sample.querySelectorAll('*').forEach(e => kept.set(e, ''));
+  }
+  for (const e of kept.keys()) {
+    const style = getComputedStyle(e);
+    kept.set(e, ['color', 'background-color'].map(name => `${name}: ${style[name]} !important`).join(';'));
+  }
+  for (const [e, style] of kept) e.style.cssText += ';' + style;
+  document.body.querySelectorAll('*').forEach(e => kept.has(e) || e.remove());
   const results = [
-    await axe.run(document, {resultTypes: ['violations'], rules: off}),
+    whole,
     await axe.run({include: [['[data-sample]']]}, {resultTypes: ['violations'], runOnly: colours}),
   ];
   return results.flatMap(r => r.violations).flatMap(v => v.nodes.map(n => [v.id, n.impact, n.html.slice(0, 200)]));

@@ -53,8 +53,9 @@ class CannotPrint(RuntimeError):
 
 
 def find_chromium() -> str | None:
-    """Return the path of Chromium or Chrome, None where there is none."""
-    return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    """Return the path of Chromium or Chrome, the one that has no window first; None where there is none."""
+    names = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+    return next(filter(None, map(shutil.which, names)), None)
 
 
 @contextmanager
