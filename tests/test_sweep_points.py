@@ -15,6 +15,7 @@ from lib.page.results import read_results
 from lib.sweep import load_specification
 from lib.sweep.points import execute_point
 from lib.sweep.specification import BOOK
+from tests.kernels import forked
 
 SPECIFICATIONS = sorted((BOOK.parent / "sweeps").rglob("*.yml"))
 SWEEPS = {sweep.notebook: sweep for sweep in map(load_specification, SPECIFICATIONS)}
@@ -26,7 +27,8 @@ def test_the_smallest_point_ends(notebook: Path, tmp_path: Path) -> None:
     limits = read_limits(notebook)
     assert limits
     smallest = {name: limit[0] for name, limit in limits.items() if limit}
-    record = execute_point("smallest", smallest, SWEEPS[notebook], tmp_path)
+    with forked():
+        record = execute_point("smallest", smallest, SWEEPS[notebook], tmp_path)
     assert record["error"] is None
     stored = {name for name in read_results(nbformat.read(notebook, 4)) if name.endswith(".holds")}
     assert stored <= record["numbers"].keys()
