@@ -214,24 +214,20 @@ def test_the_price_is_right_for_gaussian_inputs() -> None:
     assert seen == pytest.approx(floor + variance * k / (20 - k - 1), rel=0.1)
 
 
-@pytest.mark.parametrize("group", ["C2", "C4", "D4"])
-def test_tied_networks_are_invariant_and_full_augmentation_splits(group: str) -> None:
-    rng = torch.Generator().manual_seed(6)
-    E = page.tied_plane(group, 3)
-    assert torch.allclose(E.mT @ E, torch.eye(E.shape[1]).double())
-    A = E @ torch.randn(E.shape[1], dtype=torch.float64, generator=rng)
-    x, y = torch.rand(7, 4, 4, dtype=torch.float64, generator=rng), pictures(7)[:, 0, :3]
-    every = page.images(x, group)
-    assert torch.allclose(page.network(A, every[:, -1]), page.network(A, x), atol=1e-12)
-    labels = y.repeat_interleave(every.shape[1], 0)
-    assert page.off_E(E, A, every.flatten(0, 1), labels)[1] < 1e-12
-    assert page.off_E(E, A, every[:, :-1].flatten(0, 1), labels[len(y) :])[1] > 1e-6  # one image left out
+def test_a_bill_says_what_the_formula_and_least_squares_say() -> None:
+    x, new = pictures(60), pictures(40, 1)
+    y, z = (v.flatten(1)[:, :1] + v.flatten(1)[:, 63:] for v in (x, new))
+    for move, count in ((None, 17), ("C2", 9), ("C4", 5), ("D4", 4)):
+        k, floor, foretold, measured = page.bill((x, y), (new, z), move, 50, 0)
+        F, Z = page.features(x, move), page.features(new, move)
+        same = page.price(F, y, Z, z)
+        assert (k, floor) == (count, pytest.approx(same[2]))
+        assert foretold == pytest.approx(floor + same[1] * k / (49 - k))
+        assert measured == page.measured_price(F, y, Z, z, 50, 0)
 
 
-def test_training_stays_where_it_may_go() -> None:
-    E = page.tied_plane("C4", 1)
-    x, y = pictures(9)[:, :4, :4], pictures(9)[:, 0, :1]
-    start = torch.ones(E.shape[1], dtype=torch.float64)
-    A = page.trained(E, start, x, y)
-    assert torch.allclose(E @ (E.mT @ A), A, atol=1e-12)
-    assert page.objective(A, x, y) < page.objective(E @ start, x, y)
+def test_the_share_of_wrong_answers() -> None:
+    labels = torch.eye(4, dtype=torch.float64)
+    assert page.wrong_share(lambda z: z, labels, labels) == 0
+    assert page.wrong_share(lambda z: z.roll(1, 1), labels, labels) == 1
+    assert page.wrong_share(lambda z: z[[0, 2, 1, 3]], labels, labels) == 0.5
