@@ -63,7 +63,7 @@ def line(*positions: float) -> np.ndarray:
 def test_laws_are_drawn_symmetrised_and_on_their_way(group: str) -> None:
     cases = list(run().laws_of(group, "rigid"))
     assert {names[1] for names, *_ in cases} == {3000, 3001}
-    for (how, _, t), d, q, p in cases:
+    for (how, _, t, _), d, q, p in cases:
         order = len(d) // 5
         rows = np.sort(d.reshape(order, 5, order, 5), 2)  # distances from an image to another orbit
         assert np.allclose(rows, rows[:1])

@@ -103,7 +103,7 @@ def suprema(**parameters: object) -> pd.DataFrame:
         for names, *given in run.laws_of(group, how)
         for family in run.families
     ]
-    columns = ["group", "how", "pair", "t", "family", "all", "invariant"]
+    columns = ["group", "how", "pair", "t", "slope", "family", "all", "invariant"]
     return pd.DataFrame(rows, columns=columns).set_index(["how", "t", "group", "pair", "family"]).sort_index()
 
 
@@ -138,8 +138,26 @@ def test_the_stored_table_is_what_the_run_computes() -> None:
         anew = suprema(groups=groups, laws=3, times=11, seed=seed)
         kept = table[(table["seed"] == seed) & table["group"].isin(groups)].set_index(keys)
         assert len(kept) == len(anew)
-        for side in ("all", "invariant"):
+        for side in ("all", "invariant", "slope"):
             assert np.allclose(kept[side].reindex(anew.index), anew[side], rtol=1e-6, atol=1e-8)
+
+
+def test_a_control_loses_something_exactly_where_the_slope_bound_binds(page: SimpleNamespace) -> None:
+    """Laws whose ``f'(q/p)`` is not too steep have that as their best function, which is invariant: C3 at seed 6."""
+    table = stored("structure_preserving_gans/suprema", "suprema").query("how in ['stretched', 'sheared'] and t == 1")
+    bounded = table[table["family"].isin(["alpha2", "kl"])]
+    loose = bounded["slope"] <= 1
+    assert len(loose) == 2 * 627
+    assert set(zip(bounded["seed"][loose], bounded["group"][loose], bounded["pair"][loose])) == {(6, "C3", 6002)}
+    gaps = page.gap(bounded["all"], bounded["invariant"])
+    assert float(gaps[loose].max()) < 1e-8
+    assert float(gaps[~loose].min()) > 1e-5
+    run = load("runs/suprema", seed=6, laws=3)
+    for (_, pair, t, _), _, q, p in run.laws_of("C3", "stretched"):
+        if (pair, t) == (6002, 1.0):  # no bound at all gives the same
+            row = table.query("group == 'C3' and pair == 6002 and how == 'stretched'").set_index("family")["all"]
+            assert row["alpha2"] == pytest.approx(((q - p) ** 2 / p).sum() / 2, rel=1e-6)
+            assert row["kl"] == pytest.approx((q * np.log(q / p)).sum(), rel=1e-6)
 
 
 def test_the_program_by_hand(page: SimpleNamespace) -> None:

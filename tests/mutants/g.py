@@ -51,7 +51,7 @@ MUTANTS = [
         "laws that are not symmetrised",
         ("relative_gap",),
         of_run="suprema",
-        run={"*(drawn @ S)": "*drawn"},
+        run={"drawn @ S))": "drawn))"},
         run_parameters=SUPREMA,
         parameters={"seeds": 5},
         slow=True,
