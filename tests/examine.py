@@ -42,9 +42,9 @@ _PREPARE = """() => {
   for (const [, element] of samples.values()) element.dataset.sample = '';
 }"""
 # Two runs: all rules but those about colours on the whole page; then these on the samples, of which everything else is
-# taken away, since axe-core's time for colours goes with the elements that are there. What styles depend on the place
-# among siblings is written down before. "region" is off because it is slow and of moderate weight, so that what it
-# finds would not count here.
+# taken away meanwhile, since axe-core's time for colours goes with the elements that are there. What styles depend on
+# the place among siblings is written down before. "region" is off because it is slow and of moderate weight, so that
+# what it finds would not count here.
 _RUN = """async () => {
   const colours = ['color-contrast', 'link-in-text-block'];
   const off = Object.fromEntries([...colours, 'region'].map(rule => [rule, {enabled: false}]));
@@ -58,12 +58,16 @@ _RUN = """async () => {
     const style = getComputedStyle(e);
     kept.set(e, ['color', 'background-color'].map(name => `${name}: ${style[name]} !important`).join(';'));
   }
+  const before = [...kept.keys()].map(e => [e, e.getAttribute('style')]);
   for (const [e, style] of kept) e.style.cssText += ';' + style;
-  document.body.querySelectorAll('*').forEach(e => kept.has(e) || e.remove());
+  const gone = [...document.body.querySelectorAll('*')].filter(e => !kept.has(e) && kept.has(e.parentElement));
+  const marks = gone.map(e => { const mark = document.createComment(''); e.replaceWith(mark); return mark; });
   const results = [
     whole,
     await axe.run({include: [['[data-sample]']]}, {resultTypes: ['violations'], runOnly: colours}),
   ];
+  marks.forEach((mark, n) => mark.replaceWith(gone[n]));
+  for (const [e, style] of before) style === null ? e.removeAttribute('style') : e.setAttribute('style', style);
   return results.flatMap(r => r.violations).flatMap(v => v.nodes.map(n => [v.id, n.impact, n.html.slice(0, 200)]));
 }"""
 

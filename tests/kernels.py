@@ -1,6 +1,6 @@
 """Kernels that are born with their packages: one process imports them, and every notebook's kernel is a fork of it.
 
-A kernel of its own spends some four seconds of processor time on importing PyTorch, pandas and others, sixty times in a
+A kernel of its own spends some four seconds of processor time on importing PyTorch and others, sixty times in a
 run of the tests. Nothing of ``lib`` is imported before the fork.
 """
 
@@ -18,7 +18,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from unittest.mock import patch
 
-_PACKAGES = ("torch", "torch.func", "matplotlib.figure", "matplotlib.axes", "pandas", "scipy.stats", "sklearn", "ot")
+# Without pandas, which asks while it is imported whether it prints in a notebook, and without what imports it.
+_PACKAGES = ("torch", "torch.func", "matplotlib.figure", "matplotlib.axes", "pyarrow", "scipy.stats", "scipy.spatial")
 _OF_ONE_TEST = ("PYTEST_CURRENT_TEST", "JPY_SESSION_NAME")
 _NURSERIES: dict[tuple[tuple[str, str], ...], subprocess.Popen] = {}
 

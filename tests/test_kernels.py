@@ -20,6 +20,7 @@ print(json.dumps({
     "parent": os.getppid(), "pid": os.getpid(), "folder": os.getcwd(), "path": sys.path,
     "spoilt": "spoilt" in globals(),
     "ours": sorted(name for name in sys.modules if name.split(".")[0] in ("lib", "tests")),
+    "columns": __import__("pandas").get_option("display.max_columns"),
     "state": [torch.get_num_threads(), hash("a"), os.environ["MKL_CBWR"]],
 }))
 spoilt = 1
