@@ -182,6 +182,7 @@ def sweep(specification: Path, folder: Path, workers: int, left: float) -> bool:
             driver.wait(SAYS)
         except subprocess.TimeoutExpired:
             driver.kill()
+            driver.wait()
         print(f"{specification.stem}: out of time; the same command goes on from there", flush=True)
         return False
 
