@@ -37,7 +37,7 @@ SLOPELESS = {
 }
 LEAST = 70  # of the calls, 130 of which 95 take numbers
 DEGREES = (0, 1, -1, 2, -2, 0.5, -0.5, 3, -3, 4, -4, 1.5)
-FAR = {torch.float64: 2.0**498, torch.float32: 2.0**66}  # 1e150, 1e20: squares stay in the range, fourth powers do not
+FAR = {torch.float64: 2.0**498, torch.float32: 2.0**66}  # 1e150, 1e20: of the squares float32's leave the range
 NARROW = {torch.float64: torch.float32, torch.complex128: torch.complex64}
 FLOATS = (torch.float64, torch.complex128)
 every = pytest.mark.parametrize("entry", [e for e in CALLS if e.name not in EXCEPTIONS], ids=lambda entry: entry.name)

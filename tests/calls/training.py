@@ -221,7 +221,8 @@ NETWORK = ensembles.Network(4, 2, 3)
 MEMBERS = ensembles.draw_members(NETWORK, 4, dtype=torch.float64)
 
 
-@call(*MEMBERS, normal(5, 4, 4))
+# A filter times a picture is a square, and the sum of two that overflow with opposite signs is no number.
+@call(*MEMBERS, normal(5, 4, 4), powers=2)
 def ensemble(*tensors):
     members, images = tensors[:-1], tensors[-1]
     table = torch.stack([images.rot90(k, (-2, -1)) for k in range(4)])
