@@ -22,8 +22,8 @@ from lib import ROOT
 
 BOOK = ROOT / "book"
 # The instructions that every x86-64 processor of the last ten years has, in the order that MKL keeps on all of them:
-# trained numbers amplify the last bit, and with these they come out alike on processors of other makers. It takes about
-# 30 % more processor time than the fastest instructions at hand.
+# trained numbers amplify the last bit, and with these they come out alike on processors of other makers. It takes 10 %
+# more processor time than the fastest instructions at hand where there is AVX-512, and about twice as much elsewhere.
 REPRODUCIBLE = {
     "MKL_CBWR": "COMPATIBLE",
     "ATEN_CPU_CAPABILITY": "avx2",
