@@ -181,7 +181,7 @@ def jupyterlab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]
     for name in ("CONFIG", "DATA", "RUNTIME"):
         monkeypatch.setenv(f"JUPYTER_{name}_DIR", str(tmp_path / name.lower()))
     command = lab.prepare(BOOK, tmp_path / "reading")
-    shutil.copy(BOOK / "where_exact_symmetry_bites.ipynb", tmp_path / "reading" / "as_it_is.ipynb")
+    shutil.copy(BOOK / "rates_depth_and_digits.ipynb", tmp_path / "reading" / "as_it_is.ipynb")
     moved = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in (MOVED, FILM)])
     moved.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
     nbformat.write(moved, tmp_path / "reading" / "moved.ipynb")
@@ -228,7 +228,7 @@ def test_jupyterlab_shows_them(jupyterlab: str, browser: Browser) -> None:
     """
     with visit(browser, f"{jupyterlab}/") as seen:
         seen.page.set_default_timeout(240_000)
-        seen.page.get_by_role("link", name="Where exact symmetry bites").click()
+        seen.page.get_by_role("link", name="Rates, depth and real data").click()
         assert read_through(seen.page) == set()
         assert seen.page.locator(".jp-Notebook .jp-CodeCell .jp-Placeholder").count() > 1
         assert seen.page.locator(".jp-Notebook details", has_text="Solution").count() > 1
