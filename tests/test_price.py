@@ -79,14 +79,14 @@ def test_inputs_that_are_moved_later_make_the_plain_kernel_worse() -> None:
     x, y = data.train_x.view(-1, 8, 8)[:300], data.train_y[:300]
     kept, later = (price_of_symmetry(x, y, "C4", "pixels", moved_later=m, splits=3) for m in (False, True))
     assert later.curves["nothing"].iloc[-1] > 1.5 * kept.curves["nothing"].iloc[-1]
-    assert (kept.advice, later.advice) == ("nothing", "architecture")
+    assert (kept.advice, later.advice) == ("half of each", "architecture")
 
 
 def test_every_advice_says_what_would_overturn_it() -> None:
     assert {advice(layers=k, small_group=m, many_networks=e) for k, m, e in product((False, True), repeat=3)} <= set(
         OVERTURNS
     )
-    assert {advice(generative=True), advice(labels_keep=False), advice(can_retrain=False)} <= set(OVERTURNS)
+    assert {advice(not_rejected=False), advice(labels_keep=False), advice(can_retrain=False)} <= set(OVERTURNS)
 
 
 good = np.random.default_rng(0).normal(size=(150, 4))

@@ -19,12 +19,12 @@ def pictures(n: int, seed: int = 0) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(("group", "order"), [("C2", 2), ("C4", 4), ("D1", 2), ("D2", 4), ("D4", 8)])
-def test_images_are_an_orbit(group: str, order: int) -> None:
+def test_copies_are_an_orbit(group: str, order: int) -> None:
     x = pictures(5)
-    every = page.images(x, group)
+    every = page.copies(x, group)
     assert every.shape == (5, order, 8, 8)
     assert torch.equal(every[:, 0], x)
-    again = page.images(every[:, 1], group)  # the orbit of an image is the orbit, in another order
+    again = page.copies(every[:, 1], group)  # the orbit of a copy is the orbit, in another order
     assert torch.allclose(again.flatten(2).sort(1).values, every.flatten(2).sort(1).values)
 
 
@@ -32,8 +32,8 @@ def test_images_are_an_orbit(group: str, order: int) -> None:
 def test_exact_ways_are_invariant_and_the_others_are_not(group: str) -> None:
     x, new = pictures(20), pictures(9, 1)
     y = torch.randn(20, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
-    turned = page.images(new, group)[:, -1]
-    for name, fit in page.ways(x, y, partial(page.images, group=group), 3).items():
+    turned = page.copies(new, group)[:, -1]
+    for name, fit in page.ways(x, y, partial(page.copies, group=group), 3).items():
         f = fit(1e-3)
         gap = float((f(turned) - f(new)).abs().max())
         exact = name in ("architecture", "averaging afterwards", "canonical pose")
@@ -43,8 +43,8 @@ def test_exact_ways_are_invariant_and_the_others_are_not(group: str) -> None:
 @pytest.mark.parametrize("group", ["C4", "D4"])
 def test_full_augmentation_is_the_architecture(group: str) -> None:
     x, new, y = pictures(12), pictures(7, 1), pictures(12, 2)[:, 0, :3]
-    plain, averaged, _ = page.kernels(x, partial(page.images, group=group))
-    every = page.images(x, group)
+    plain, averaged, _ = page.kernels(x, partial(page.copies, group=group))
+    every = page.copies(x, group)
     full = page.ridge_fit(plain, every.flatten(0, 1), y.repeat_interleave(every.shape[1], 0), 1e-2)
     assert torch.allclose(full(new), page.ridge_fit(averaged, x, y, 1e-2)(new), atol=1e-10)
     more = page.with_more(x, y, group, 3, 1e-2, 0)
@@ -53,12 +53,12 @@ def test_full_augmentation_is_the_architecture(group: str) -> None:
 
 def test_ridge_fits_interpolate_and_shrink() -> None:
     x, y = pictures(10), pictures(10, 1)[:, 0, :2]
-    plain = page.kernels(x, partial(page.images, group="C4"))[0]
+    plain = page.kernels(x, partial(page.copies, group="C4"))[0]
     assert torch.allclose(page.ridge_fit(plain, x, y, 1e-9)(x), y, atol=1e-4)
     assert page.ridge_fit(plain, x, y, 1e6)(x).abs().max() < 1e-3
 
 
-@pytest.mark.parametrize("name", ["upright", "all poses", "tissue", "six or nine", "half turned"])
+@pytest.mark.parametrize("name", ["upright", "all poses", "any slide", "this slide", "six or nine", "half turned"])
 def test_cases_keep_their_parts_apart(name: str) -> None:
     parts = page.case(name, 11, 40)
     assert [len(x) for x, _ in parts][:2] == [40, 20]
@@ -67,6 +67,30 @@ def test_cases_keep_their_parts_apart(name: str) -> None:
     known = {tuple(p.flatten().tolist()) for x, _ in parts[:2] for p in x}
     repeated = sum(tuple(p.flatten().tolist()) in known for p in parts[2][0])
     assert repeated <= 1  # two pictures of the set may be equal
+
+
+@pytest.mark.parametrize(("still", "later"), [("upright", "all poses"), ("this slide", "any slide")])
+def test_inputs_are_moved_at_work_only(still: str, later: str) -> None:
+    (x, _), (v, _), (new, y) = page.case(still, 11, 40)
+    (x_too, _), (v_too, _), (moved, y_too) = page.case(later, 11, 40)
+    assert torch.equal(x, x_too)
+    assert torch.equal(v, v_too)
+    assert torch.equal(y, y_too)
+    same = (page.copies(new, page.group_of(later)) == moved[:, None]).all((2, 3))  # (n, |G|)
+    assert bool(same.any(1).all())
+    assert not bool(same[:, 0].all())
+
+
+def test_a_six_upside_down_is_called_nine() -> None:
+    """Every invariant predictor errs on one half of them, whatever it learnt."""
+    x, y = page.some_digits(3, [6, 9])
+    turned, named = page.all_digits("six or nine", 3)
+    flipped = (turned != x).any((1, 2))
+    assert torch.equal(named[flipped], y[flipped].flip(1))
+    assert torch.equal(named[~flipped], y[~flipped])
+    both = torch.cat([x, x.rot90(2, (1, 2))]), torch.cat([y, y.flip(1)])
+    fit = page.ridge_fit(page.kernels(x, partial(page.copies, group="C2"))[1], turned[:40], named[:40], 1e-3)
+    assert page.wrong_share(fit, *both) == 0.5
 
 
 def test_the_middle_of_a_patch_is_not_shown() -> None:
@@ -80,25 +104,26 @@ def test_the_middle_of_a_patch_is_not_shown() -> None:
 
 def test_a_group_that_is_none_of_the_square_is_refused() -> None:
     with pytest.raises(KeyError, match="S4"):
-        page.images(pictures(2), "S4")
+        page.copies(pictures(2), "S4")
 
 
 def test_advice_covers_all_answers() -> None:
     """Each way is somebody's advice, and the first row that fits decides."""
     for expected, change in {
         "architecture": {},
-        "nothing": {"not_rejected": False},
+        "half of each": {"not_rejected": False},
+        "nothing": {"not_rejected": False, "can_retrain": False},
         "the smaller group": {"labels_keep": False, "smaller_group": True, "can_retrain": False},
         "averaging afterwards": {"can_retrain": False, "not_rejected": False, "moved_later": True},
         "full augmentation": {"layers": False},
         "sampled augmentation": {"layers": False, "small_group": False},
         "ensemble": {"layers": False, "many_networks": True},
-        "both players": {"generative": True, "labels_keep": False},
     }.items():
         assert page.advice(**change) == expected
     assert page.advice(labels_keep=False, moved_later=True) == "nothing"
     assert page.advice(not_rejected=False, moved_later=True) == "architecture"
-    assert page.advice(not_rejected=False, can_retrain=False) == "nothing"
+    assert page.advice(not_rejected=False, smaller_group=True, can_retrain=False) == "the smaller group"
+    assert page.advice(smaller_group=True) == "architecture"
     assert page.advice(few_samples=False) == "nothing"
     assert page.advice(few_samples=False, moved_later=True) == "architecture"
 
@@ -119,10 +144,10 @@ def test_few_samples_of_two_digits_leave_some_to_be_tested() -> None:
 
 
 def test_advice_is_near_the_best_at_other_seeds() -> None:
-    for name, best in (("all poses", "architecture"), ("six or nine", "nothing"), ("upright", "nothing")):
+    for name, best in (("all poses", "architecture"), ("six or nine", "nothing"), ("upright", "half of each")):
         found = [page.risks(name, s, 40) for s in (101, 102, 103, 104)]
         mean = {way: np.mean([f[way] for f in found]) for way in found[0]}
-        assert mean[best] - min(mean.values()) < 0.05, name
+        assert mean[best] - min(mean.values()) < 0.02, name
         if name == "all poses":
             assert mean["architecture"] < 0.7 * mean["nothing"]
 
@@ -156,11 +181,17 @@ def test_a_layer_with_stride_two_has_one_equivariant_filter() -> None:
         assert torch.allclose(page.squared_cosines(maps, "C4"), torch.tensor(expected).double(), atol=1e-12)
 
 
-@pytest.mark.parametrize(("taps", "stride", "compatible"), [(1, 1, True), (5, 1, True), (2, 2, True), (5, 2, False)])
-def test_layers_that_reach_all_cells_alike_are_compatible(taps: int, stride: int, compatible: bool) -> None:
-    squares = page.squared_cosines(page.convolutions(taps, stride), "D4")
+@pytest.mark.parametrize(
+    ("taps", "stride", "side", "compatible"),
+    [(1, 1, 8, True), (5, 1, 8, True), (2, 2, 8, True), (5, 2, 8, False), (3, 2, 7, True), (7, 2, 8, False)],
+)
+def test_layers_that_reach_all_cells_alike_are_compatible(taps: int, stride: int, side: int, compatible: bool) -> None:
+    squares = page.squared_cosines(page.convolutions(taps, stride, side), "D4")
     norm = float((squares * (1 - squares)).sqrt().max())
     assert norm < 1e-7 if compatible else norm > 0.1
+    said = page.summary(taps, stride, side)
+    assert (said["commutator"] == 0) == compatible
+    assert sum(int(part.split(" × ")[0]) for part in said["c²"].split(", ")) == taps**2
 
 
 def test_convolutions_are_torchs() -> None:
@@ -175,8 +206,8 @@ def test_centres_move_as_pictures_do(group: str) -> None:
     at = page.centres(3, 1)
     cells = torch.zeros(len(at), 8, 8)
     cells[torch.arange(len(at)), at[:, 0].long(), at[:, 1].long()] = 1
-    there = torch.nonzero(page.images(cells, group)[:, 1])[:, 1:]
-    assert torch.equal(page.moved_once(at, group), there.to(at))
+    for k, there in enumerate(page.moved(at, group)):
+        assert torch.equal(there, torch.nonzero(page.copies(cells, group)[:, k])[:, 1:].to(at))
     for taps, stride in ((3, 1), (2, 2), (3, 2), (5, 2)):
         windows = page.convolutions(taps, stride).sum(0)  # (outputs, pixels)
         inner = windows.sum(1) == taps**2
@@ -185,8 +216,9 @@ def test_centres_move_as_pictures_do(group: str) -> None:
 
 
 def test_half_turned_pictures_have_the_half_turn_and_no_other_change() -> None:
-    x = pictures(400)
-    y = page.half_turned(x, 3)
+    x, labels = pictures(400), pictures(400, 1)[:, 0, :2]
+    y, kept = page.half_turned(x, labels, 3)
+    assert torch.equal(kept, labels)
     same, turned = (y == x).all((1, 2)), (y == x.rot90(2, (1, 2))).all((1, 2))
     assert bool((same ^ turned).all())
     assert 150 < int(turned.sum()) < 250
@@ -196,8 +228,8 @@ def test_a_share_of_the_digits_is_turned_and_the_rest_is_not() -> None:
     upright, _ = page.some_digits(3, page.EIGHT)
     for share in (0.0, 0.3, 1.0):
         x, labels = page.partly_turned(3, share)
-        moved = page.images(upright, "C4") == x[:, None]
-        found = moved.all((2, 3))  # (n, |G|): which images it is
+        moved = page.copies(upright, "C4") == x[:, None]
+        found = moved.all((2, 3))  # (n, |G|): which copies it is
         assert bool(found.any(1).all())
         assert abs(float((~found[:, 0]).double().mean()) - 0.75 * share) < 0.04
         assert torch.equal(labels.sum(1), torch.ones(len(x), dtype=torch.float64))
@@ -218,10 +250,10 @@ def test_a_bill_says_what_the_formula_and_least_squares_say() -> None:
     x, new = pictures(60), pictures(40, 1)
     y, z = (v.flatten(1)[:, :1] + v.flatten(1)[:, 63:] for v in (x, new))
     for move, count in ((None, 17), ("C2", 9), ("C4", 5), ("D4", 4)):
-        k, floor, foretold, measured = page.bill((x, y), (new, z), move, 50, 0)
+        k, variance, floor, foretold, measured = page.bill((x, y), (new, z), move, 50, 0)
         F, Z = page.features(x, move), page.features(new, move)
         same = page.price(F, y, Z, z)
-        assert (k, floor) == (count, pytest.approx(same[2]))
+        assert (k, variance, floor) == (count, pytest.approx(same[1]), pytest.approx(same[2]))
         assert foretold == pytest.approx(floor + same[1] * k / (49 - k))
         assert measured == page.measured_price(F, y, Z, z, 50, 0)
 

@@ -23,10 +23,11 @@ FEWEST = 100  # samples
 _TOP, _NEW = 256, 500  # most samples that are learnt from, and that are predicted
 _LARGEST = 64  # elements
 _FLAT = 0.1  # share of the risk: samples are enough where doubling them is shown to save less
-_WAY = {"full augmentation": "architecture", "ensemble": "ensemble of four"}
+# The curve that an advice is held against; a smaller group has none, and what the whole one saves speaks against it.
+_WAY = {"full augmentation": "architecture", "ensemble": "ensemble of four", "the smaller group": "nothing"}
 OVERTURNS = {
-    "both players": "a law that is not symmetric",
-    "the smaller group": "half of each better than nothing on a validation set",
+    "the smaller group": "the whole group, or half of each, better than nothing on a validation set",
+    "half of each": "inputs that are moved after all; the whole group better on a validation set",
     "nothing": "inputs that are moved after all, or another way that does better on a validation set",
     "averaging afterwards": "a model that never saw moved inputs: averaging listens to its worst answers",
     "architecture": "layers that are not compatible with the group; symmetric inputs with less symmetric answers",
@@ -87,7 +88,7 @@ def price_of_symmetry(
     Data, target, group and action are as for :func:`lib.reader.report.symmetry_report`; the target keeps still, and the
     group has at most 64 elements. ``moved_later`` says whether inputs are moved at random where the model will be used;
     then they are so in the tests. The samples are split at random, so many times, into known, validation and new ones.
-    Further answers, ``layers``, ``can_retrain``, ``generative`` …, are those of :func:`lib.reader.ways.advice`.
+    Further answers, ``layers``, ``can_retrain`` …, are those of :func:`lib.reader.ways.advice`.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -183,10 +184,12 @@ def _advised(s: Samples, runs: pd.DataFrame, known: dict[str, bool], given: Any,
     inputs, pairs = (symmetry_report(data, group, action, t, trials=0, seed=seed) for t in (None, target))
     sizes = sorted({n for n, _ in runs.index})
     plain = [torch.tensor(runs["nothing"].xs(n).to_numpy(), device="cpu") for n in sizes[-2:]]
+    labels_move = inputs.verdict != "asymmetric" and pairs.verdict == "asymmetric"
+    smaller = (pairs if labels_move else inputs).subgroups
     measured = {
         "not_rejected": inputs.verdict != "asymmetric",
-        "labels_keep": not (inputs.verdict != "asymmetric" and pairs.verdict == "asymmetric"),
-        "smaller_group": bool(len(pairs.subgroups) and (pairs.subgroups["verdict"] != "asymmetric").any()),
+        "labels_keep": not labels_move,
+        "smaller_group": bool(len(smaller) and (smaller["verdict"] != "asymmetric").any()),
         "few_samples": paired_interval(plain[0], plain[1]).high > _FLAT * float(plain[0].mean()),
         "small_group": len(s.images) <= 24,
     }
@@ -196,5 +199,5 @@ def _advised(s: Samples, runs: pd.DataFrame, known: dict[str, bool], given: Any,
     if way in last and best != way:
         gap = paired_interval(*(torch.tensor(last[w].to_numpy(), device="cpu") for w in (way, best)))
         if gap.low > 0:
-            return told, f"{best} has a smaller risk, by {gap.value:.3g} ({gap.low:.3g} to {gap.high:.3g})"
+            return told, f"{best} has a smaller risk than {way}, by {gap.value:.3g} ({gap.low:.3g} to {gap.high:.3g})"
     return told, ""

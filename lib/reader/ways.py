@@ -128,15 +128,17 @@ def advice(
     small_group: bool = True,
     many_networks: bool = False,
     smaller_group: bool = False,
-    generative: bool = False,
 ) -> str:
-    """Return the first row that fits of the table of :doc:`which_should_i_use`."""
-    if generative and not_rejected:
-        return "both players"
+    """Return where the ladder of :doc:`which_should_i_use` leads; ``smaller_group`` says that one passes its test.
+
+    >>> advice(), advice(not_rejected=False), advice(not_rejected=False, moved_later=True)
+    ('architecture', 'half of each', 'architecture')
+    """
     if not labels_keep:
         return "the smaller group" if smaller_group else "nothing"
     if not (not_rejected or moved_later):
-        return "nothing"
+        hedge = "half of each" if can_retrain else "nothing"
+        return "the smaller group" if smaller_group else hedge
     if not can_retrain:
         return "averaging afterwards"
     if not (moved_later or few_samples):
