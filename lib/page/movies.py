@@ -22,7 +22,7 @@ _UNITS = 1000  # the side of a panel in the numbers of the SVG
 LARGEST = 1_500_000  # characters of one movie
 _NARROW = (
     "#LABEL .pictures{grid-template-columns:repeat(auto-fit,minmax(min(100%,12em),1fr))}"
-    "#LABEL svg text{font-size:54px}#LABEL svg text.title{font-size:58px}"
+    "#LABEL svg text{font-size:46px}#LABEL svg text.title{font-size:54px}"
 )
 _DATA = '<script type="application/json">'
 
