@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lib.mean_field.descent import TRAININGS, Descent, TeacherData, train
+from lib.mean_field.descent import TRAININGS, Descent, TeacherData, streams, train
 from lib.mean_field.particles import (
     SCHEMES,
     intrinsic_derivative,
@@ -106,6 +106,12 @@ def test_closed_form_equals_autograd(activation: str) -> None:
     for scheme in SCHEMES:
         one, two = (intrinsic_derivative(u, scheme, z, x, y) for u in (fast, slow))
         assert torch.allclose(one, two, atol=1e-14)
+
+
+def test_seeds_share_no_stream() -> None:
+    numbers = [int(g.initial_seed()) for seed in range(4) for g in streams(seed)]
+    assert len(set(numbers)) == 12
+    assert [g.initial_seed() for g in streams(2)] == numbers[6:9]
 
 
 @given(name=st.sampled_from(sorted(SPACES)), seed=st.integers(0, 100), count=st.integers(1, 5))

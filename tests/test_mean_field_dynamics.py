@@ -280,6 +280,45 @@ def test_one_point_moves_a_unit_off_the_line_and_its_mirror_image_keeps_it(
     assert np.abs(one - one[::-1, ::-1]).min() > 0.01  # every entry differs from its partner
 
 
+def test_asymmetric_batches_push_less_when_they_are_large(page: SimpleNamespace) -> None:
+    """A pull that is proportional to the rate: in proportion to rate over batch, whatever the time."""
+    swap, of = page.unit_of("C2"), range(8)
+    changes = ({}, {"batch": 80}, {"rate": 25.0}, {"time": 10.0})
+    usual, *others = (float(page.typical(page.pushed(swap, of, **change))) for change in changes)
+    for value, expected in zip(others, (1 / 4, 1 / 2, 1), strict=True):
+        assert 0.6 < value / usual / expected < 1.7
+
+
+@pytest.mark.parametrize("group", ["C2", "C3"])
+def test_a_broken_orbit_feels_the_frozen_network(page: SimpleNamespace, group: str) -> None:
+    """Pushes of an orbit whose images cancel: to first order averaging answers by the Hessian of the potential."""
+    unit = page.unit_of(group)
+    cloud = symmetrise(page.starts(unit, 2, [3])[0], unit.parameters)
+    x = symmetrise(4 * randn(8, 15, unit.inputs.dim), unit.inputs)
+    error = unit.network(x, cloud) - unit.network(x, page.three_teachers(unit)[1])
+    y = unit.network(x, cloud) - error
+    push = 1e-5 * randn(9, cloud.shape[-1])
+
+    def potential(u: Tensor) -> Tensor:
+        return (error * unit(x[:, None], u[None])[:, 0]).sum(-1).mean()
+
+    moved = cloud.clone()
+    moved[0] += push
+    moved[2] -= unit.on_parameters[1] @ push  # the image of the first unit under the second element
+    change = intrinsic_derivative(unit, "FA", moved, x, y) - intrinsic_derivative(unit, "FA", cloud, x, y)
+    hessian = torch.autograd.functional.hessian(potential, cloud[0])
+    torch.testing.assert_close(change[0], hessian @ push, rtol=2e-3, atol=1e-9)
+
+
+def test_two_orbits_leave_their_images(page: SimpleNamespace) -> None:
+    swap = page.unit_of("C2")
+    way = page.two_orbits(swap, range(4))
+    apart = rmd2(way.particles, symmetrise(way.particles, swap.parameters))
+    assert apart[0].max() < 1e-30
+    assert (apart[-1] > 1e4 * apart[5]).all()
+    assert page.steepest(swap, way.end[0, 1], page.three_teachers(swap)[1], 0) < 0
+
+
 def test_one_unit_out_of_place(page: SimpleNamespace) -> None:
     for found in page.one_out_of_place(page.unit_of("C2"), [1, 2, 3]):
         assert 1e-6 < float(found.median()) < 0.01

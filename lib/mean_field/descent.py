@@ -72,6 +72,12 @@ class Trajectory(NamedTuple):
         return self.particles[-1]
 
 
+def streams(seed: int) -> tuple[torch.Generator, torch.Generator, torch.Generator]:
+    """Return the streams from which :func:`train` draws the data, the group elements and the noise of a seed."""
+    data, elements, noise = (torch.Generator().manual_seed(3 * seed + k) for k in range(3))
+    return data, elements, noise
+
+
 def train(
     unit: Unit,
     scheme: str,
@@ -106,8 +112,8 @@ def train(
     share = start.new_tensor([float(p) for p in projected or [False] * networks])[:, None, None]
     parts = []
     for z, some in zip(start.split(size), (seeds[a : a + size] for a in range(0, len(seeds), size)), strict=True):
-        streams = [[torch.Generator().manual_seed(3 * seed + k) for seed in some] for k in range(3)]
-        parts.append(_train(unit.to(start), scheme, z, data, descent, streams, share, noise, steps, kept))
+        drawn = list(zip(*map(streams, some), strict=True))  # data, elements, noise: one stream per seed
+        parts.append(_train(unit.to(start), scheme, z, data, descent, drawn, share, noise, steps, kept))
     times = torch.tensor([*kept, steps], dtype=torch.float64, device=start.device) / number
     way = torch.cat(parts, dim=1)
     if not bool(torch.isfinite(way[-1]).all()):
@@ -121,7 +127,7 @@ def _train(
     start: Tensor,
     data: Any,
     descent: Descent,
-    streams: list[list[torch.Generator]],
+    streams: Sequence[Sequence[torch.Generator]],
     share: Tensor,
     noise: str,
     steps: int,
@@ -152,7 +158,7 @@ def _train(
 
 
 def _kicks(
-    unit: Unit, descent: Descent, noise: str, streams: list[torch.Generator], length: int, like: Tensor
+    unit: Unit, descent: Descent, noise: str, streams: Sequence[torch.Generator], length: int, like: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return noise and projected noise, each of shape ``(length, S, N, dim Z)``."""
     number, order = like.shape[2], unit.group.order if noise == "images" else 1
