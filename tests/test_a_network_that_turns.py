@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch.nn.functional import conv2d
 
+from lib.gans.planar_convolution import PlanarConv2d, act_on_features
 from tests.chapters import load
 
 
@@ -45,8 +46,22 @@ def test_a_group_convolution_is_its_sum(page: SimpleNamespace) -> None:
     F = torch.randn(1, 2 * n, 5, 5, dtype=torch.float64)
     out = K(F).unflatten(1, (1, n))
     for a in range(n):
-        w = page.act(a, K.w.flatten(1, 2))  # (1, 2·|H|, 3, 3)
+        w = page.act(a, K.w)  # (1, 2·|G|, 3, 3)
         torch.testing.assert_close(out[0, 0, a, 2, 2], (w * F[:, :, 1:4, 1:4]).sum())
+
+
+@torch.no_grad()
+def test_lib_has_the_same_layer(page: SimpleNamespace) -> None:
+    """The layer of the games on pictures, and its action on maps of poses."""
+    group = {4: "p4", 8: "p4m"}[page.G.order]
+    F = torch.randn(2, 3 * page.G.order, 8, 8, dtype=torch.float64)
+    by_hand, fast = page.GroupConv(3, 2, 3).double(), PlanarConv2d(3, 2, group).double()
+    original = fast.parametrizations.weight.original
+    original.copy_(by_hand.w.view_as(original))
+    fast.parametrizations.bias.original.copy_(by_hand.b.normal_())
+    torch.testing.assert_close(by_hand(F), fast(F))
+    for a, g in enumerate(page.G.elements()):
+        torch.testing.assert_close(page.act(a, F), act_on_features(group, g[None], F))
 
 
 @torch.no_grad()
@@ -67,7 +82,7 @@ def test_one_pose_is_a_plain_network(page: SimpleNamespace) -> None:
     plain, x = page.Network(4, 5, order=1), torch.randn(2, 1, 8, 8)
     torch.testing.assert_close(plain.lift(x), conv2d(x, plain.lift.w, plain.lift.b, padding=2))
     F = torch.randn(2, 4, 8, 8)
-    torch.testing.assert_close(plain.second(F), conv2d(F, plain.second.w[:, :, 0], plain.second.b, padding=1))
+    torch.testing.assert_close(plain.second(F), conv2d(F, plain.second.w, plain.second.b, padding=1))
 
 
 def test_training_at_once_is_training_one_by_one(page: SimpleNamespace) -> None:
@@ -100,7 +115,7 @@ def test_an_invariant_network_is_wrong_on_half_of_the_pairs(page: SimpleNamespac
     """Whatever its weights are; a turn of a letter is the other letter's picture, to the last bit."""
     x, y = page.pairs(5000, 40)
     turned = torch.stack(
-        [page.orbit(p, 4)[page.PAIRS[k // 2][1]] for p, k in zip(x[:40], y[:40].tolist(), strict=True)]
+        [page.quarter_turns(p)[page.PAIRS[k // 2][1]] for p, k in zip(x[:40], y[:40].tolist(), strict=True)]
     )
     assert torch.equal(turned, x[40:])
     assert torch.equal(y[:40] + 1, y[40:])
@@ -116,6 +131,20 @@ def test_a_stride_turns_where_it_divides(page: SimpleNamespace, m: int) -> None:
     for side in range(5, 18):
         defect = page.stride_defect(side, m, 5)
         assert defect < 1e-13 if (side - 1) % m == 0 else defect > 0.5
+
+
+@torch.no_grad()
+def test_windows_with_a_stride_turn_where_nothing_is_left_over(page: SimpleNamespace) -> None:
+    """A strided layer with random filters in every pose, all windows, strides and zeros with p < k."""
+    for side, m, k in itertools.product(range(4, 12), (1, 2, 3), range(1, 5)):
+        w = torch.randn(2, 1, k, k, dtype=torch.float64)
+        W = torch.stack([page.move(a, w) for a in range(page.G.order)], 1).flatten(0, 1)
+        x = torch.randn(1, 1, side, side, dtype=torch.float64)
+        for p in range(k):
+            out = conv2d(x, W, stride=m, padding=p)
+            off = [conv2d(page.move(a, x), W, stride=m, padding=p) - page.act(a, out) for a in range(page.G.order)]
+            worst = float(max(v.norm() for v in off) / out.norm())
+            assert (worst < 1e-12) == ((side + 2 * p - k) % m == 0), (side, m, k, p)
 
 
 def test_letters_are_pictures_of_the_size_asked_for(page: SimpleNamespace) -> None:

@@ -46,7 +46,9 @@ MUTANTS: list[Mutant] = [
         "the pooled network does not exchange its poses",
         ("pooled",),
         page={
-            '"poses pooled": partial(Network, width, 8),': '"poses pooled": partial(Network, width, 8, exchange=False),'
+            '"poses pooled": partial(Network, channels, 8),': (
+                '"poses pooled": partial(Network, channels, 8, exchange=False),'
+            )
         },
         parameters={"seeds": 2},
         slow=True,
