@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from scipy.spatial.distance import cdist
 from torch import nn
 
 from lib.gans.mixtures import Mixture
 from lib.gans.objectives import gradient_penalty, objective
-from lib.gans.plane_games import Settings, play
 from lib.gans.plane_players import group_matrices, noise_representation
 from lib.page.results import stored
 from lib.symmetry.actions import natural, planar
@@ -52,7 +52,7 @@ def test_the_objective_and_its_penalty_are_those_of_the_library(page: SimpleName
     supremum = (t[:, None] * ratios - (ratios**2 - 1) / 2).amax(1)
     assert torch.allclose(page.conjugate(t), supremum, atol=1e-6)
     torch.manual_seed(0)
-    D = page.perceptron(2, 8, 8, 1)
+    D = page.perceptron(2, 8, 1)
     x, y = torch.randn(2, 30, 2, generator=g)
     ours = page.steepness(D, x, y, torch.Generator().manual_seed(5))
     theirs = gradient_penalty(lambda z: D(z)[..., 0], x, y, "one_sided", torch.Generator().manual_seed(5))[1]
@@ -63,10 +63,10 @@ def test_playing_moves_the_points_to_the_data(page: SimpleNamespace) -> None:
     torch.manual_seed(1)
     g = torch.Generator().manual_seed(1)
     data = Mixture().sample((100,), g)
-    G = page.perceptron(4, 16, 16, 2)
+    G = page.perceptron(4, 16, 2)
     z = torch.randn(200, 4, generator=g)
     before = G(z).detach().norm(dim=-1).mean()
-    judge = page.perceptron(2, 16, 16, 1)
+    judge = page.perceptron(2, 16, 1)
     page.play(G, judge, lambda: data[:50], lambda: torch.randn(50, 4, generator=g), 100, g)
     after = G(z).detach().norm(dim=-1).mean()
     assert abs(after - 3) < abs(before - 3)
@@ -166,6 +166,20 @@ def test_the_program_by_hand(page: SimpleNamespace) -> None:
         points, orbits = np.arange(len(d)), np.tile(np.arange(5), 3)
         for route, labels in ((run.over_all, points), (run.over_invariant, orbits)):
             assert page.supremum(q, p, d, labels) == pytest.approx(route("w1", d, q, p), abs=1e-9)
+        both = [run.over_all("w1", d, q, p), run.over_invariant("w1", d, q, p)]
+        assert page.both_suprema(q, p, d) == pytest.approx(both, abs=1e-9)
+
+
+def test_a_random_pair_lives_on_orbits_and_is_evened_there(page: SimpleNamespace) -> None:
+    maps = group_matrices(ACTIONS["D4"])
+    x, pair = page.random_pair(maps, np.random.default_rng(2))
+    assert (x.shape, pair.shape) == ((40, 2), (2, 40))
+    even = page.evened(pair)
+    assert np.allclose(even.sum(1), 1)
+    for a in maps:
+        place = np.argmin(np.linalg.norm((x @ a.mT)[:, None] - x, axis=-1), 1)  # the index of σx
+        assert np.allclose(even[:, place], even)
+        assert not np.allclose(pair[:, place], pair) or torch.equal(a, torch.eye(2, dtype=a.dtype))
 
 
 def test_one_point_of_every_orbit_looks_perfect_to_invariant_discriminators(found: pd.DataFrame) -> None:
@@ -175,9 +189,16 @@ def test_one_point_of_every_orbit_looks_perfect_to_invariant_discriminators(foun
     assert float(way.loc[1.0]["all"].abs().max()) < 1e-7
 
 
+def kept(page: SimpleNamespace, maps: torch.Tensor, s: int) -> tuple[float, float]:
+    """W over invariant functions as a share of W over all, for a pair of invariant laws, and its floor 1/κ."""
+    x, pair = page.random_pair(maps, np.random.default_rng([6, s]))
+    most, least = page.both_suprema(*page.evened(pair), cdist(x, x))
+    return least / most, 1 / float(torch.linalg.matrix_norm(maps, 2).mean())
+
+
 def test_a_shear_loses_at_most_its_floor(page: SimpleNamespace) -> None:
     for maps in (group_matrices(ACTIONS["C3"]), group_matrices(ACTIONS["D4"])):
-        whole, some, much = (page.kept(page.sheared(maps, t), 4) for t in (0.0, 0.1, 1.6))
+        whole, some, much = (kept(page, page.sheared(maps, t), 4) for t in (0.0, 0.1, 1.6))
         assert whole == pytest.approx((1, 1), abs=1e-9)
         assert 1 - 1e-6 > some[0] > much[0]
         assert some[0] >= some[1] - 1e-9
@@ -245,12 +266,22 @@ def test_intervals_are_paired(page: SimpleNamespace) -> None:
 @pytest.mark.parametrize("group", [Cyclic(3), Dihedral(4)], ids=str)
 def test_an_equivariant_generator_hears_only_the_symmetrised_score(page: SimpleNamespace, group: Cyclic) -> None:
     width = 2 * group.order
-    how = Settings(seeds=2, samples=(50,), iterations=3, width=width)
-    pairings = [f"{kind}/plain" for kind in ("equivariant", "incomplete", "plain")]
-    right, *wrong = play(how, pairings, Mixture(group=group)).values()
-    assert float(page.difference(right).max()) < 1e-10
-    assert float(page.difference(right, closed=False).min()) > 1e-3
-    assert min(float(page.difference(game).min()) for game in wrong) > 1e-3
+    plane, noise, hidden = planar(group), noise_representation(group, 2), noise_representation(group, 3)
+    M, Z, F = map(group_matrices, (plane, noise, hidden))
+    z = torch.randn(30, Z.shape[-1], generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+    closed = page.images(z, Z)
+    for s in range(3):
+        torch.manual_seed(s)
+        leaky = nn.LeakyReLU(0.1)
+        right = nn.Sequential(page.Tied(Z, 3), leaky, page.Tied(F, 3), leaky, page.Back(M, 3)).double()
+        flawed = nn.Sequential(nn.Linear(len(Z[0]), len(Z[0])), right).double()
+        plain = page.perceptron(len(Z[0]), width, 2).double()
+        critic = page.perceptron(2, width, 1).double()
+        for score in (critic, lambda x, critic=critic: critic(x).exp(), lambda x: x[..., :1] ** 4):
+            assert page.difference(right, score, closed, M) < 1e-10
+            assert page.difference(right, score, z, M) > 1e-3
+            for wrong in (flawed, plain):
+                assert min(page.difference(wrong, score, batch, M) for batch in (z, closed)) > 1e-3
 
 
 # --- exercises and parameters ---
@@ -259,8 +290,8 @@ def test_an_equivariant_generator_hears_only_the_symmetrised_score(page: SimpleN
 @pytest.mark.parametrize("group", [Cyclic(3), Dihedral(4)], ids=str)
 def test_a_random_turn_spreads_one_clump_over_all_sectors(page: SimpleNamespace, group: Cyclic) -> None:
     rng = torch.Generator().manual_seed(6)
-    turn = page.RandomTurn()
-    turn.forward.__globals__.update(turns=group_matrices(planar(group)).float(), fixed=rng)
+    turn = page.RandomTurn(group_matrices(planar(group)).float())
+    turn.forward.__globals__["fixed"] = rng
     law, n = Mixture(group=group), 4000
     clump = law.embedding[:, 0].float() * 3 + 0.1 + 0.05 * torch.rand(n, 2, generator=rng)
     assert law.shares(clump).max() == 1
@@ -269,6 +300,9 @@ def test_a_random_turn_spreads_one_clump_over_all_sectors(page: SimpleNamespace,
     assert float((even - chance).abs().max()) < 5 * math.sqrt(chance / n)
     assert torch.allclose(turn(clump).norm(dim=-1), clump.norm(dim=-1), atol=1e-5)
     assert not list(turn.parameters())
+    if isinstance(group, Cyclic):
+        assert torch.allclose(page.rotations(group.order), turn.M, atol=1e-6)
+    assert torch.equal(page.rotations(1), torch.eye(2)[None])
 
 
 def test_exercises(page: SimpleNamespace) -> None:
