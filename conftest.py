@@ -19,8 +19,8 @@ from tests.kernels import forked
 from tests.outputs import with_stored_digits
 from tests.processors import PROCESSORS
 
-# Kernels run with the instructions that outputs were stored with, but for the order of sums, or with another
-# processor's; the tests themselves with those at hand, since their tolerances bear all.
+# Kernels run with the instructions that outputs were stored with, or another processor's; the tests themselves with
+# those at hand, since their tolerances bear all.
 _IN_KERNELS = KERNEL_ENVIRONMENT | STRICT | PROCESSORS[os.environ.get("PROCESSOR", "")]
 os.environ.update({name: value for name, value in _IN_KERNELS.items() if name not in REPRODUCIBLE})
 
