@@ -63,13 +63,6 @@ def test_is_complete_and_closed() -> None:
     assert "left &lt;b&gt;" in html
 
 
-def test_narrow_panels_have_rules_of_their_own() -> None:
-    html = movie(narrow=True).html
-    assert "#movie-test .pictures{" in html
-    assert "LABEL" not in html
-    assert "#movie-test .pictures{" not in movie().html
-
-
 def test_says_what_it_shows() -> None:
     parts = Parts()
     parts.feed(movie().html)

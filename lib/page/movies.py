@@ -20,10 +20,6 @@ import numpy as np
 
 _UNITS = 1000  # the side of a panel in the numbers of the SVG
 LARGEST = 1_500_000  # characters of one movie
-_NARROW = (
-    "#LABEL .pictures{grid-template-columns:repeat(auto-fit,minmax(min(100%,12em),1fr))}"
-    "#LABEL svg text{font-size:46px}#LABEL svg text.title{font-size:54px}"
-)
 _DATA = '<script type="application/json">'
 
 
@@ -59,7 +55,6 @@ def point_movie(
     axes: tuple[str, str],
     legend: Sequence[Sequence[str]] = (("point", "moving points"), ("mark", "fixed points"), ("line", "line")),
     symbol: str = "t",
-    narrow: bool = False,
 ) -> Movie:
     """Return an animation of point clouds side by side, with a button to play and a slider for the time.
 
@@ -67,7 +62,7 @@ def point_movie(
     ``limits[1]``; points outside are not seen. The label is ``movie-`` and small letters, digits and dashes, unique in
     the book; the caption says what to see, ``alt`` what a reader cannot see, in at least 20 characters. The legend has
     pairs of a kind (``point``, ``mark`` or ``line``) and its name; the symbol stands before the equals sign beside the
-    slider. Narrow panels, of which three fit side by side on the page, have larger letters.
+    slider.
     """
     low, high = limits
     moving = [np.asarray(panel.frames, dtype=float) for panel in panels]
@@ -83,7 +78,7 @@ def point_movie(
     data = json.loads(_stored(data))
     drawn = zip(data["panels"], data["frames"], strict=True)
     pictures = [_picture(panel, frames[0], data["limits"], data["axes"], alt) for panel, frames in drawn]
-    return assembled(label, caption, alt, pictures, data["legend"], data, _NARROW if narrow else "")
+    return assembled(label, caption, alt, pictures, data["legend"], data)
 
 
 def _scaled(points: Any, limits: tuple[float, float]) -> np.ndarray:
@@ -120,18 +115,9 @@ def _picture(panel: Mapping[str, Any], first: list[int], limits: Sequence[float]
 
 
 def assembled(
-    label: str,
-    caption: str,
-    alt: str,
-    pictures: list[str],
-    legend: Sequence[Sequence[str]],
-    data: dict[str, Any],
-    rules: str = "",
+    label: str, caption: str, alt: str, pictures: list[str], legend: Sequence[Sequence[str]], data: dict[str, Any]
 ) -> Movie:
-    """Return pictures with button, slider, legend and caption; ``data`` holds times, symbol, pause and frames.
-
-    The rules, if any, are style sheet for this movie alone; they name it ``LABEL``.
-    """
+    """Return pictures with button, slider, legend and caption; ``data`` holds times, symbol, pause and frames."""
     last = len(data["times"]) - 1
     shapes = {
         "point": '<circle class="point" cx="9" cy="9" r="5"/>',
@@ -143,8 +129,7 @@ def assembled(
         for kind, name in legend
     )
     html = (
-        f'<figure class="movie" id="{label}" role="group" aria-label="{escape(alt)}"><style>{_part("css")}'
-        f"{rules.replace('LABEL', label)}</style>"
+        f'<figure class="movie" id="{label}" role="group" aria-label="{escape(alt)}"><style>{_part("css")}</style>'
         f'<div class="pictures">{"".join(pictures)}</div><div class="legend">{keys}</div>'
         f'<div class="controls"><button type="button" aria-label="Play">&#9654;</button>'
         f'<input type="range" min="0" max="{last}" value="0" step="1" aria-label="Frame of the animation"/>'
