@@ -71,7 +71,7 @@ twice: $(STAMP)  ## run every chapter twice in one kernel with two groups, and c
 	$(BIN)/pytest -n $(WORKERS) tests/test_twice.py
 
 processors: $(STAMP)  ## compare every notebook as on other processors: other instructions, two threads, for releases
-	@for processor in "in another order" "as it comes" "without vectors" "two threads"; do echo "$$processor"; \
+	@for processor in "as stored" "as it comes" "without vectors" "two threads"; do echo "$$processor"; \
 	  PROCESSOR="$$processor" $(BIN)/pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder --nbval \
 	  --nbval-current-env --nbval-cell-timeout 300 book || exit 1; done
 
