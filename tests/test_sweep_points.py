@@ -10,7 +10,6 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from lib.page.notebooks import KERNEL_ENVIRONMENT
 from lib.page.parameters import read_limits
 from lib.page.results import read_results
 from lib.sweep import load_specification
@@ -23,12 +22,11 @@ SWEEPS = {sweep.notebook: sweep for sweep in map(load_specification, SPECIFICATI
 
 
 @pytest.mark.parametrize("notebook", sorted(SWEEPS), ids=lambda path: path.relative_to(BOOK).with_suffix("").as_posix())
-def test_the_smallest_point_ends(notebook: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_smallest_point_ends(notebook: Path, tmp_path: Path) -> None:
     """It records what the stored notebook records; a claim that needs more than the least may fail, but must say so."""
     limits = read_limits(notebook)
     assert limits
     smallest = {name: limit[0] for name, limit in limits.items() if limit}
-    monkeypatch.setitem(KERNEL_ENVIRONMENT, "MKL_CBWR", "AVX2")  # faster, and nothing is compared
     with forked():
         record = execute_point("smallest", smallest, SWEEPS[notebook], tmp_path)
     assert record["error"] is None
