@@ -92,6 +92,13 @@ def test_without_a_script_the_first_frame_stands() -> None:
     assert "<output>t = 0</output>" in html
 
 
+def test_may_rest_at_the_last_frame() -> None:
+    html = movie(frames=5, points=1, start=-1).html
+    assert '<circle class="point" cx="750" cy="375" r="11"/>' in html
+    assert 'max="4" value="4"' in html
+    assert "<output>t = 2</output>" in html
+
+
 @pytest.fixture
 def page(tmp_path: Path, browser: Browser) -> Iterator[Page]:
     path = tmp_path / "movie.html"

@@ -1,9 +1,9 @@
 """Clouds of points that move: an animation to scrub through by hand, with no kernel and no network.
 
 :func:`point_movie` writes one self-contained piece of HTML: the pictures are SVG, the frames are stored in it as whole
-numbers, and a few lines of script move the points. It begins at its first frame, which stays as a still picture where
-no script runs; on paper stand the first, the middle and the last one. Colours follow the light and the dark theme of
-the page. Knows no mathematics.
+numbers, and a few lines of script move the points. It rests at one frame, usually the first, which stays as a still
+picture where no script runs; on paper stand the first, the middle and the last one. Colours follow the light and the
+dark theme of the page. Knows no mathematics.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ def point_movie(
     axes: tuple[str, str],
     legend: Sequence[Sequence[str]] = (("point", "moving points"), ("mark", "fixed points"), ("line", "line")),
     symbol: str = "t",
+    start: int = 0,
 ) -> Movie:
     """Return an animation of point clouds side by side, with a button to play and a slider for the time.
 
@@ -62,7 +63,7 @@ def point_movie(
     ``limits[1]``; points outside are not seen. The label is ``movie-`` and small letters, digits and dashes, unique in
     the book; the caption says what to see, ``alt`` what a reader cannot see, in at least 20 characters. The legend has
     pairs of a kind (``point``, ``mark`` or ``line``) and its name; the symbol stands before the equals sign beside the
-    slider.
+    slider. Before it is played, the movie rests at frame ``start``; -1 is the last one.
     """
     low, high = limits
     moving = [np.asarray(panel.frames, dtype=float) for panel in panels]
@@ -76,9 +77,10 @@ def point_movie(
     data |= {"limits": limits, "axes": axes, "legend": legend, "panels": fixed}
     data["frames"] = [_scaled(m, limits).reshape(len(m), -1) for m in moving]
     data = json.loads(_stored(data))
+    start = range(len(times))[start]
     drawn = zip(data["panels"], data["frames"], strict=True)
-    pictures = [_picture(panel, frames[0], data["limits"], data["axes"], alt) for panel, frames in drawn]
-    return assembled(label, caption, alt, pictures, data["legend"], data)
+    pictures = [_picture(panel, frames[start], data["limits"], data["axes"], alt) for panel, frames in drawn]
+    return assembled(label, caption, alt, pictures, data["legend"], data, start)
 
 
 def _scaled(points: Any, limits: tuple[float, float]) -> np.ndarray:
@@ -89,12 +91,12 @@ def _scaled(points: Any, limits: tuple[float, float]) -> np.ndarray:
     return np.rint(unit.clip(-_UNITS, 2 * _UNITS)).astype(int)
 
 
-def _picture(panel: Mapping[str, Any], first: list[int], limits: Sequence[float], axes: Sequence[str], alt: str) -> str:
-    """Return one panel as SVG, showing the first frame, whose numbers are x0, y0, x1, y1 and so on."""
+def _picture(panel: Mapping[str, Any], frame: list[int], limits: Sequence[float], axes: Sequence[str], alt: str) -> str:
+    """Return one panel as SVG, showing one frame, whose numbers are x0, y0, x1, y1 and so on."""
     low, high = limits
     lines = "".join(f'<line class="line" x1="{a}" y1="{b}" x2="{c}" y2="{d}"/>' for (a, b), (c, d) in panel["lines"])
     crosses = "".join(f'<path class="mark" d="M{x - 18} {y - 18}l36 36m0 -36l-36 36"/>' for x, y in panel["marks"])
-    points = zip(first[::2], first[1::2], strict=True)
+    points = zip(frame[::2], frame[1::2], strict=True)
     dots = "".join(f'<circle class="point" cx="{x}" cy="{y}" r="11"/>' for x, y in points)
     ticks = "".join(
         f'<text x="{at}" y="1050" text-anchor="middle">{value:g}</text>'
@@ -115,9 +117,15 @@ def _picture(panel: Mapping[str, Any], first: list[int], limits: Sequence[float]
 
 
 def assembled(
-    label: str, caption: str, alt: str, pictures: list[str], legend: Sequence[Sequence[str]], data: dict[str, Any]
+    label: str,
+    caption: str,
+    alt: str,
+    pictures: list[str],
+    legend: Sequence[Sequence[str]],
+    data: dict[str, Any],
+    start: int = 0,
 ) -> Movie:
-    """Return pictures with button, slider, legend and caption; ``data`` holds times, symbol, pause and frames."""
+    """Return pictures of frame ``start`` with button, slider, legend, caption and all of ``data``."""
     last = len(data["times"]) - 1
     shapes = {
         "point": '<circle class="point" cx="9" cy="9" r="5"/>',
@@ -132,8 +140,8 @@ def assembled(
         f'<figure class="movie" id="{label}" role="group" aria-label="{escape(alt)}"><style>{_part("css")}</style>'
         f'<div class="pictures">{"".join(pictures)}</div><div class="legend">{keys}</div>'
         f'<div class="controls"><button type="button" aria-label="Play">&#9654;</button>'
-        f'<input type="range" min="0" max="{last}" value="0" step="1" aria-label="Frame of the animation"/>'
-        f"<output>{escape(data['symbol'])} = {_said(data['times'][0])}</output></div>"
+        f'<input type="range" min="0" max="{last}" value="{start}" step="1" aria-label="Frame of the animation"/>'
+        f"<output>{escape(data['symbol'])} = {_said(data['times'][start])}</output></div>"
         f"<figcaption>{escape(caption)}</figcaption>"
         f"{_DATA}{_stored(data)}</script>"
         f"<script>{_part('js').replace('LABEL', label)}</script></figure>"
