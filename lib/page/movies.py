@@ -80,7 +80,7 @@ def point_movie(
     start = range(len(times))[start]
     drawn = zip(data["panels"], data["frames"], strict=True)
     pictures = [_picture(panel, frames[start], data["limits"], data["axes"], alt) for panel, frames in drawn]
-    return assembled(label, caption, alt, pictures, data["legend"], data, start)
+    return assembled(label, caption, alt, pictures, data, start)
 
 
 def _scaled(points: Any, limits: tuple[float, float]) -> np.ndarray:
@@ -116,15 +116,7 @@ def _picture(panel: Mapping[str, Any], frame: list[int], limits: Sequence[float]
     )
 
 
-def assembled(
-    label: str,
-    caption: str,
-    alt: str,
-    pictures: list[str],
-    legend: Sequence[Sequence[str]],
-    data: dict[str, Any],
-    start: int = 0,
-) -> Movie:
+def assembled(label: str, caption: str, alt: str, pictures: list[str], data: dict[str, Any], start: int = 0) -> Movie:
     """Return pictures of frame ``start`` with button, slider, legend, caption and all of ``data``."""
     last = len(data["times"]) - 1
     shapes = {
@@ -134,7 +126,7 @@ def assembled(
     }
     keys = "".join(
         f'<span><svg class="key" viewBox="0 0 18 18" aria-hidden="true">{shapes[kind]}</svg> {escape(name)}</span>'
-        for kind, name in legend
+        for kind, name in data.get("legend", ())
     )
     html = (
         f'<figure class="movie" id="{label}" role="group" aria-label="{escape(alt)}"><style>{_part("css")}</style>'

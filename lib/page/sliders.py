@@ -43,7 +43,7 @@ def slider(
         for place, (fig, text) in enumerate(zip(figures, shown, strict=True))
     ]
     data["points"] = min(map(smallest_text, figures))
-    return assembled(label, caption, alt, pictures, (), data)
+    return assembled(label, caption, alt, pictures, data)
 
 
 def _webp(fig: Figure) -> str:

@@ -334,9 +334,7 @@ def ask_page(sweep: Sweep) -> None:
         for source in sources[:place]:
             exec(compile(source, sweep.notebook.name, "exec", dont_inherit=True), here)
         for point in sweep.points.values() if place else ():
-            own = {
-                name: value for name, value in point.items() if name != "device"
-            }  # which need not be on this machine
+            own = {name: value for name, value in point.items() if name != "device"}  # it need not be on this machine
             exec(compile(sources[place], sweep.notebook.name, "exec", dont_inherit=True), here | own)
     except Exception as error:
         raise SweepError(f"points: {one_line(error)}") from None
