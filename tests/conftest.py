@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import jaxtyping
 import pytest
 from beartype import BeartypeConf, beartype
 from hypothesis import settings
-from playwright.sync_api import Browser
+
+if TYPE_CHECKING:  # a GPU's machine has no browser, and runs the tests of devices
+    from playwright.sync_api import Browser
 
 checked = beartype(conf=BeartypeConf(is_pep484_tower=True))  # an integer is a number
 jaxtyping.install_import_hook("lib", f"{__name__}.checked")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 from benchmarks import gpu
+from lib import ROOT
 from lib.sweep import load_specification
 from tests.standin import PLACE, elsewhere
 
@@ -55,3 +58,19 @@ def test_refusals(command: list[str], message: str, capsys: pytest.CaptureFixtur
     with pytest.raises(SystemExit):
         gpu.main(command)
     assert message in capsys.readouterr().err
+
+
+def test_tests_of_devices_need_neither_notebooks_nor_a_browser() -> None:
+    """A GPU's machine has what ``NEEDED`` names, and cannot fetch the rest."""
+    lacking = """
+import sys
+class Lacking:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("nbval", "playwright"):
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Lacking())
+import pytest
+sys.exit(pytest.main(["--collect-only", "-q", "-p", "no:nbval", "-p", "no:cacheprovider", "tests/test_devices.py"]))
+"""
+    done = subprocess.run([sys.executable, "-c", lacking], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
