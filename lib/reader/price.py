@@ -30,10 +30,12 @@ OVERTURNS = {
     "half of each": "inputs that are moved after all; the whole group better on a validation set",
     "nothing": "inputs that are moved after all, or another way that does better on a validation set",
     "averaging afterwards": "a model that never saw moved inputs: averaging listens to its worst answers",
-    "architecture": "layers that are not compatible with the group; symmetric inputs with less symmetric answers",
-    "full augmentation": "a negative eigenvalue of the Hessian off the equivariant weights",
-    "sampled augmentation": "a sampler that is not uniform; a longer training than you can pay for",
-    "ensemble": "a law of starts that is not invariant",
+    "architecture": "equivariant layers that are too few to fit; symmetric inputs with less symmetric answers",
+    "full augmentation": "layers that are not compatible with the group; a negative eigenvalue of the Hessian off the "
+    "equivariant weights",
+    "sampled augmentation": "layers that are not compatible with the group; a sampler that is not uniform; a longer "
+    "training than you can pay for",
+    "ensemble": "a law of starts, or a space of layers, that is not invariant",
 }
 
 

@@ -129,7 +129,9 @@ def advice(
     many_networks: bool = False,
     smaller_group: bool = False,
 ) -> str:
-    """Return where the ladder of :doc:`which_should_i_use` leads; ``smaller_group`` says that one passes its test.
+    """Return where the ladder of :doc:`which_should_i_use` leads.
+
+    ``smaller_group`` says that one passes its test, ``layers`` that there are equivariant ones.
 
     >>> advice(), advice(not_rejected=False), advice(not_rejected=False, moved_later=True)
     ('architecture', 'half of each', 'architecture')
