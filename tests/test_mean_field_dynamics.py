@@ -135,6 +135,20 @@ def test_floors_fall(page: SimpleNamespace) -> None:
         assert floor[1].mean() < 0.6 * floor[0].mean()
 
 
+def test_two_samples_of_a_line_are_paired_in_order(page: SimpleNamespace) -> None:
+    drawn = torch.rand(3, 10, 1, generator=torch.Generator().manual_seed(4))
+    a, b = (part.sort(dim=1).values for part in (drawn[:, ::2], drawn[:, 1::2]))
+    expected = (a - b).square().sum(-1).mean(1).sqrt().double()
+    torch.testing.assert_close(page.samples(1, [5], 4, torch.rand, repeats=3)[0], expected, rtol=1e-5, atol=0)
+
+
+def test_samples_of_a_cube_meet_at_known_rates(page: SimpleNamespace) -> None:
+    """The rates of Ajtai, Komlós and Tusnády: N^{-1/2}, in the plane with the root of a logarithm, then N^{-1/d}."""
+    for d, rate in ((1, -1 / 2), (2, -0.41), (3, -1 / 3), (4, -0.27)):
+        few, many = page.samples(d, [20, 160], 7, torch.rand).log().mean(1)
+        assert float(many - few) / np.log(8) == pytest.approx(rate, abs=0.07)
+
+
 def test_outputs_of_trained_clouds_scatter_less(page: SimpleNamespace) -> None:
     swap = page.unit_of("C2")
     cloud = page.starts(swap, 400, [0])[0]
@@ -287,6 +301,17 @@ def test_asymmetric_batches_push_less_when_they_are_large(page: SimpleNamespace)
     usual, *others = (float(page.typical(page.pushed(swap, of, **change))) for change in changes)
     for value, expected in zip(others, (1 / 4, 1 / 2, 1), strict=True):
         assert 0.6 < value / usual / expected < 1.7
+
+
+def test_steps_of_few_units_are_no_small_kicks(page: SimpleNamespace) -> None:
+    """At 20 units a quarter of the rate divides by far more than the four of small kicks; only the step counts."""
+    swap, of = page.unit_of("C2"), range(16)
+    usual, slow, wide = (
+        float(page.typical(page.pushed(swap, of, N=N, rate=rate, time=time)))
+        for N, rate, time in ((20, 50.0, 20.0), (20, 12.5, 80.0), (80, 200.0, 5.0))
+    )
+    assert usual > 7 * slow
+    assert 0.4 < wide / usual < 2.5
 
 
 @pytest.mark.parametrize("group", ["C2", "C3"])
