@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from lib.page.claims import load_claims
 from lib.page.evidence import Evidence
-from tests.mutants import Mutant, measure, mutants
+from tests.mutants import Mutant, measure, mutants, names_of
 
 Key = tuple[tuple[str, Any], ...]
 ALL = [pytest.param(m, id=str(m), marks=[pytest.mark.slow] if m.slow else []) for m in mutants()]
@@ -29,6 +30,13 @@ def _key(parameters: Mapping[str, Any]) -> Key:
 def test_every_claim_has_a_mutant() -> None:
     missing = set(load_claims()) - {m.claim for m in mutants()}
     assert not missing, f"claims without a mutant: {sorted(missing)}"
+
+
+@pytest.mark.parametrize("mutant", list(mutants()), ids=str)
+def test_a_change_stands_on_its_page(mutant: Mutant) -> None:
+    """What is replaced is there once, and what replaces it uses names that the panel's cells define."""
+    used, defined = names_of(mutant)
+    assert not used - defined - set(dir(builtins)) - {"display", "__name__"}
 
 
 @pytest.mark.parametrize("mutant", ALL)

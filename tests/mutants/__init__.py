@@ -109,6 +109,14 @@ def measure(mutant: Mutant) -> Evidence:
     return found[0]
 
 
+def names_of(mutant: Mutant) -> tuple[set[str], set[str]]:
+    """Return the names that the cells behind a panel use, with a mutant's change, and those that they define."""
+    chapter = load_claims()[mutant.claim].chapter
+    sources = {number: _cells(chapter)[number][0] for number in needed_cells(chapter, mutant.claim)}
+    names = [Names(source) for source in _changed(sources, mutant.page).values()]
+    return set().union(*(n.takes for n in names)), set().union(*(n.sets for n in names))
+
+
 def _changed(sources: dict[int, str], pieces: Mapping[str, str]) -> dict[int, str]:
     """Return the code of cells with pieces replaced, each of which has to stand there exactly once."""
     for old, new in pieces.items():

@@ -86,7 +86,15 @@ MUTANTS: list[Mutant] = [
         "A6",
         "the identity is drawn five percent too often",
         ("rate_interval_miss",),
-        page={"fair_laws = {k: haar(group) for": "fair_laws = {k: mixture(group, 0.05) for"},
+        page={
+            "fair_laws = {k: haar(group) for": (
+                "def mixed(H):\n"
+                "    elements, w = haar(H).listed()\n"
+                "    one = (H.index(elements) == H.index(H.identity())).to(w)\n"
+                "    return Law('mixed', H, ((elements, 0.95 * w + 0.05 * one),))\n"
+                "fair_laws = {k: mixed(group) for"
+            )
+        },
         parameters=_FEW,
         slow=True,
     ),
