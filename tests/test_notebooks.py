@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import nbformat
 import pytest
 
+from lib import ROOT
 from lib.page import notebooks
 from lib.page.notebooks import NotebookFailed, execute, find_notebooks, main, tidy
 
@@ -108,3 +111,27 @@ def test_command_line(arguments: list[str], status: int) -> None:
     assert result.returncode == status
     assert "usage: python -m lib.page.notebooks" in result.stdout + result.stderr
     assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted(tmp_path: Path, sign: signal.Signals) -> None:
+    """One line and no traceback, the kernel is gone, and the notebook is as it was."""
+    started = tmp_path / "started"
+    wait = f"import os, pathlib, time\npathlib.Path({str(started)!r}).write_text(str(os.getpid()))\ntime.sleep(120)"
+    path = write(tmp_path / "ideas.ipynb", wait)
+    before = path.read_text()
+    command = (
+        f"import sys; from lib.page import notebooks as n; from pathlib import Path; "
+        f"n.find_notebooks = lambda names: [Path({str(path)!r})]; sys.exit(n.main(['execute']))"
+    )
+    driver = subprocess.Popen([sys.executable, "-c", command], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    while not (started.is_file() and started.read_text()):
+        assert driver.poll() is None
+        time.sleep(0.05)
+    driver.send_signal(sign)
+    said = driver.communicate(timeout=60)[1]
+    assert driver.returncode == 130
+    assert said.strip() == "ideas.ipynb: not stored: interrupted"
+    assert path.read_text() == before
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(started.read_text()), 0)

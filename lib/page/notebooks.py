@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import copy
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -125,6 +126,9 @@ def main(arguments: list[str] | None = None) -> int:
         except NotebookFailed as error:
             failures += 1
             print(f"{path.name}: not stored: {error}", file=sys.stderr, flush=True)
+        except KeyboardInterrupt:
+            print(f"\n{path.name}: not stored: interrupted", file=sys.stderr, flush=True)
+            return 130
     return 1 if failures else 0
 
 
@@ -161,6 +165,9 @@ def _run(path: Path, notebook: Any, timeout: int) -> Any:
         raise NotebookFailed(f"{_where(notebook)} took more than {timeout} s") from None
     except DeadKernelError:
         raise NotebookFailed(f"the kernel died in {_where(notebook)}") from None
+    except AssertionError:  # Ctrl-C: nbclient has stopped the kernel, and stumbles when it stops it again
+        logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+        raise KeyboardInterrupt from None
 
 
 def own_kernel_manager(terminal: Any = subprocess.DEVNULL) -> type:
