@@ -29,7 +29,7 @@ OVERTURNS = {
     "the smaller group": "the whole group, or half of each, better than nothing on a validation set",
     "half of each": "inputs that are moved after all; the whole group better on a validation set",
     "nothing": "inputs that are moved after all, or another way that does better on a validation set",
-    "averaging afterwards": "a model that never saw moved inputs: averaging listens to its worst answers",
+    "averaging afterwards": "averaging worse than the model alone on a validation set, moved as inputs will be",
     "architecture": "equivariant layers that are too few to fit; symmetric inputs with less symmetric answers",
     "full augmentation": "layers that are not compatible with the group; a negative eigenvalue of the Hessian off the "
     "equivariant weights",
