@@ -194,6 +194,32 @@ def test_layers_that_reach_all_cells_alike_are_compatible(taps: int, stride: int
     assert sum(int(part.split(" × ")[0]) for part in said["c²"].split(", ")) == taps**2
 
 
+@pytest.mark.parametrize("group", ["C2", "C4", "D4"])
+def test_the_mean_over_the_group_is_equivariant_and_starts_a_layer_there(group: str) -> None:
+    there = load(CHAPTER, seed=5, seeds=4, group=group)
+    out, into = there.matrices(4, group), there.matrices(8, group)
+    maps = there.convolutions(3, 2)
+    mean = there.averaged(maps, group)
+    for o, i in zip(out, into, strict=True):
+        assert torch.allclose(o @ mean @ i.mT, mean, atol=1e-12)
+    assert torch.allclose(there.averaged(mean, group), mean, atol=1e-12)
+    w = there.initial_weights(maps, 2)[0]
+    layer = torch.tensordot(w, maps, 1)
+    assert torch.allclose(there.averaged(layer, group), layer, atol=1e-12)
+    assert w.norm() > 0.1
+
+
+@pytest.mark.parametrize("group", ["C2", "D2"])
+def test_augmentation_keeps_the_layer_that_fits_and_no_other(group: str) -> None:
+    there = load(CHAPTER, seed=5, seeds=4, group=group)
+    for side, stays in ((8, False), (9, True), (10, False)):
+        path, said, labels = there.trained(side, 7, steps=10)
+        assert path[0] < 1e-12
+        assert (max(path) < 1e-12) == stays, side
+        assert not stays or bool((said == said[:, :1]).all())
+        assert said.shape == (len(labels), there.SQUARE[group][0] * there.SQUARE[group][1])
+
+
 def test_convolutions_are_torchs() -> None:
     x, w = pictures(1, 3), torch.randn(9, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
     by_maps = (w[:, None, None] * page.convolutions(3, 2)).sum(0) @ x.flatten()
