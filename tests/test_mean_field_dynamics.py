@@ -135,18 +135,23 @@ def test_floors_fall(page: SimpleNamespace) -> None:
         assert floor[1].mean() < 0.6 * floor[0].mean()
 
 
-def test_two_samples_of_a_line_are_paired_in_order(page: SimpleNamespace) -> None:
-    drawn = torch.rand(3, 10, 1, generator=torch.Generator().manual_seed(4))
-    a, b = (part.sort(dim=1).values for part in (drawn[:, ::2], drawn[:, 1::2]))
-    expected = (a - b).square().sum(-1).mean(1).sqrt().double()
-    torch.testing.assert_close(page.samples(1, [5], 4, torch.rand, repeats=3)[0], expected, rtol=1e-5, atol=0)
+def test_dealing_changes_nothing_where_units_are_independent(page: SimpleNamespace) -> None:
+    """Runs of independent units are as far apart as dealt clouds; runs with a common shift are farther."""
+    z = page.starts(page.unit_of("C2"), 20, range(60))
+    for shift, expected in ((0.0, 1.0), (0.5, None)):
+        runs = z + shift * randn(5, 60, 1, 4)
+        plain = squared_w2(runs[0::2], runs[1::2]).log().mean() / 2
+        ratio = float(plain.exp() / page.dealt(runs, 3))
+        assert ratio == pytest.approx(expected, abs=0.05) if expected else ratio > 1.2
 
 
-def test_samples_of_a_cube_meet_at_known_rates(page: SimpleNamespace) -> None:
-    """The rates of Ajtai, Komlós and Tusnády: N^{-1/2}, in the plane with the root of a logarithm, then N^{-1/d}."""
-    for d, rate in ((1, -1 / 2), (2, -0.41), (3, -1 / 3), (4, -0.27)):
-        few, many = page.samples(d, [20, 160], 7, torch.rand).log().mean(1)
-        assert float(many - few) / np.log(8) == pytest.approx(rate, abs=0.07)
+def test_a_dealt_floor_is_blind_to_who_was_where(page: SimpleNamespace) -> None:
+    """Runs that divide a set among themselves evenly are closer than dealt clouds: a deal mixes all units."""
+    base = page.starts(page.unit_of("C2"), 30, [0])[0]
+    runs = base + 1e-3 * randn(6, 12, 30, 4)
+    near = squared_w2(runs[0::2], runs[1::2]).sqrt().mean()
+    assert float(near / page.dealt(runs, 4)) < 0.1
+    assert torch.equal(page.dealt(runs, 4), page.dealt(runs, 4))
 
 
 def test_outputs_of_trained_clouds_scatter_less(page: SimpleNamespace) -> None:
@@ -262,6 +267,15 @@ def test_exercises(page: SimpleNamespace, group: str) -> None:
     unit = page.unit_of(group)
     assert page.freely(unit, 50, True) < 1e-20
     assert page.freely(unit, 50, False) > 1e-8
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_adam_keeps_orbits_where_the_group_permutes_entries(page: SimpleNamespace, group: str) -> None:
+    unit = page.unit_of(group)
+    d = unit.parameters.dim
+    turn, _ = torch.linalg.qr(randn(7, d, d))
+    assert page.by_adam(unit, torch.eye(d, dtype=torch.float64), 60) < 1e-20
+    assert page.by_adam(unit, turn, 60) > 1e-5
 
 
 @pytest.mark.parametrize("group", GROUPS)
