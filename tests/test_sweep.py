@@ -129,15 +129,16 @@ class TestOnePoint:
         assert error in invoke("status", sweep.path, "-o", store.folder)
 
     @pytest.mark.parametrize(("deaths", "good"), [(2, True), (3, False)])
-    def test_a_kernel_that_dies_before_its_first_word(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deaths: int, good: bool
+    @pytest.mark.parametrize("end", ["died before replying to kernel_info", "didn't respond in 60 seconds"])
+    def test_a_kernel_that_ends_before_its_first_word(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str, deaths: int, good: bool
     ) -> None:
-        """Its ports were taken by another program: no cell has run, and the point begins again, but not for ever."""
+        """A port taken, a machine that stood still: no cell has run, and the point begins again, but not for ever."""
         left, ended = [None] * deaths, {"error": None, "terminal": "", "names": []}
 
         def attempt(sweep: Sweep, parameters: dict[str, Any], output: Path) -> dict[str, Any]:
             early = bool(left) and not left.pop()
-            return ended | ({"error": "RuntimeError: Kernel died before replying to kernel_info"} if early else {})
+            return ended | ({"error": f"RuntimeError: Kernel {end}"} if early else {})
 
         monkeypatch.setattr("lib.sweep.points._attempt", attempt)
         (record,) = execute(*opened(make_specification(tmp_path), tmp_path / "out"))

@@ -153,6 +153,7 @@ def _run(path: Path, notebook: Any, timeout: int) -> Any:
         notebook,
         kernel_manager_class=own_kernel_manager(),
         timeout=timeout,
+        startup_timeout=300,  # on a machine with much else to do, one minute was too short
         record_timing=False,
         coalesce_streams=True,
         resources={"metadata": {"path": str(path.parent)}},

@@ -164,8 +164,8 @@ def execute_point(
     try:
         while True:
             ended = _attempt(sweep, parameters, output)
-            if "kernel_info" in (error := ended["error"] or "") and (starts := starts + 1) < 3:
-                continue  # before its first word: another program took a port that was chosen for the kernel
+            if (error := ended["error"] or "").startswith("RuntimeError: Kernel d") and (starts := starts + 1) < 3:
+                continue  # died or silent before its first word: its port was taken, or the machine stood still
             attempts += 1
             if not error or attempts > sweep.specification.retries:
                 break
