@@ -213,11 +213,29 @@ def test_the_mean_over_the_group_is_equivariant_and_starts_a_layer_there(group: 
 def test_augmentation_keeps_the_layer_that_fits_and_no_other(group: str) -> None:
     there = load(CHAPTER, seed=5, seeds=4, group=group)
     for side, stays in ((8, False), (9, True), (10, False)):
-        path, said, labels = there.trained(side, 7, steps=10)
-        assert path[0] < 1e-12
-        assert (max(path) < 1e-12) == stays, side
-        assert not stays or bool((said == said[:, :1]).all())
-        assert said.shape == (len(labels), there.SQUARE[group][0] * there.SQUARE[group][1])
+        path = there.trained(side, 7, steps=10, every=1)
+        off = path["distance from E"]
+        assert list(path.index) == list(range(11))
+        assert off[0] < 1e-10
+        assert (off.max() < 1e-10) == stays, side
+        assert not stays or bool((path["another answer"] == 0).all())
+        assert path["wrong"].between(0, 100).all()
+
+
+@pytest.mark.parametrize(("group", "share"), [("C2", 0.5), ("C4", 1.0), ("D4", 0.0), ("D1", 0.25)])
+def test_a_share_of_the_kernel_is_averaged(group: str, share: float) -> None:
+    x, new, y = pictures(12), pictures(7, 1), pictures(12, 2)[:, 0, :3]
+    plain, averaged, _ = page.kernels(x, partial(page.copies, group=group))
+    mixed = page.ridge_fit(lambda a, b: share * averaged(a, b) + (1 - share) * plain(a, b), x, y, 1e-2)
+    assert torch.allclose(page.by_hand(x, y, new, group, 1e-2, share), mixed(new), atol=1e-10)
+    turned = page.by_hand(x, y, page.copies(new, group)[:, -1], group, 1e-2, share)
+    assert torch.allclose(turned, mixed(new), atol=1e-8) == (share == 1)
+
+
+def test_a_network_sees_what_a_convolution_sees() -> None:
+    x, (w, b, a) = pictures(3), (torch.rand(size, dtype=torch.float64) - 0.5 for size in ((16, 9), (16,), (16, 4)))
+    seen = torch.nn.functional.conv2d(x[:, None], w.view(16, 1, 3, 3), b, stride=2, padding=1)
+    assert torch.allclose(page.network(page.windows(x), w, b, a), seen.relu().mean((2, 3)) @ a, atol=1e-12)
 
 
 def test_convolutions_are_torchs() -> None:
