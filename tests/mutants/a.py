@@ -38,7 +38,7 @@ MUTANTS: list[Mutant] = [
         "A2",
         "augmentation is forgotten in one of two searches",
         ("stationary_difference",),
-        page={"stationary(ridge(r.augmented), r.project(A))": "stationary(ridge(r.nominal), r.project(A))"},
+        page={"stationary(ridge(r.augmented), r.project(A), r.project)": "stationary(ridge(r.nominal), r.project(A))"},
         slow=True,
     ),
     Mutant(
