@@ -10,7 +10,7 @@ import torch
 
 from lib.images.bundled import digits
 from lib.reader.price import OVERTURNS, price_of_symmetry
-from lib.reader.ways import advice, ways
+from lib.reader.ways import advice, price, ways
 from tests.chapters import load
 
 
@@ -106,3 +106,11 @@ def test_what_has_no_price_is_refused_in_one_line(arguments: tuple, message: str
     with pytest.raises(ValueError, match=message) as refused:
         price_of_symmetry(*arguments)
     assert "\n" not in str(refused.value)
+
+
+def test_the_price_of_least_squares_is_right_for_gaussian_inputs() -> None:
+    rng = torch.Generator().manual_seed(5)
+    F, Z = torch.randn(2, 20_000, 6, dtype=torch.float64, generator=rng)
+    w, noise = torch.arange(6.0).double()[:, None], 0.3 * torch.randn(2, 20_000, 1, dtype=torch.float64, generator=rng)
+    k, variance, floor = price(F, F @ w + noise[0], Z, Z @ w + noise[1])
+    assert (k, variance, floor) == (6, pytest.approx(0.09, rel=0.05), pytest.approx(0.09, rel=0.05))
