@@ -166,6 +166,28 @@ def test_a_dealt_floor_is_blind_to_who_was_where(page: SimpleNamespace) -> None:
     assert torch.equal(page.dealt(runs, 4), page.dealt(runs, 4))
 
 
+def test_errors_over_dealt_clouds_are_those_of_repetitions(page: SimpleNamespace) -> None:
+    """Runs of independent units: the ratio is 1, and the jackknife knows how far it strays from set to set of runs."""
+    sets = page.starts(page.unit_of("C2"), 15, range(240)).unflatten(0, (30, 8))
+    ratios, reach = np.array([page.over_dealt(runs, k) for k, runs in enumerate(sets)]).T
+    assert np.log(ratios).mean() == pytest.approx(0, abs=0.03)
+    assert 0.6 < (np.log(reach) / 2).mean() / np.log(ratios).std(ddof=1) < 1.7
+
+
+def test_what_a_crowd_corrects_is_seen_by_dealing(page: SimpleNamespace) -> None:
+    """Nothing where units are independent; the rest, not the symmetric part, where runs are unions of orbits."""
+    swap = page.unit_of("C2")
+    z = page.starts(swap, 40, range(30))
+    cards = page.deal(z, torch.Generator().manual_seed(0))
+    assert torch.equal(cards.flatten().sort().values, z.flatten().sort().values)
+    assert page.corrected(swap, z, 5) == pytest.approx(1, abs=0.25)
+    paired = symmetrise(z[:, :20], swap.parameters)
+    assert page.corrected(swap, paired, 5, page.rest) > 1e6
+    assert page.corrected(swap, paired, 5, page.symmetric) == pytest.approx(0.5**0.5, abs=0.2)
+    x = randn(6, 9, 2)
+    torch.testing.assert_close(page.symmetric(swap, x, z) + page.rest(swap, x, z), swap.network(x, z))
+
+
 def test_outputs_of_trained_clouds_scatter_less(page: SimpleNamespace) -> None:
     swap = page.unit_of("C2")
     cloud = page.starts(swap, 400, [0])[0]
