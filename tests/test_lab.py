@@ -210,11 +210,16 @@ def read_through(page: Page) -> set[str]:
 
 
 def run_cell(page: Page, index: int, output: Locator) -> None:
-    """Run a cell by its key until its output is there: JupyterLab, not quite started, may swallow a key or a run."""
+    """Run a cell by its key until its output is there: JupyterLab, not quite started, may swallow a key or a run.
+
+    Where the machine is busy it may also ask first (which kernel; that a server did not answer): its proposal is taken.
+    """
     for _ in range(8):
-        page.locator(".jp-Notebook .jp-CodeCell .cm-content").nth(index).click()
-        page.keyboard.press("Shift+Enter")
         with suppress(TimeoutError):
+            for proposal in page.locator(".jp-Dialog .jp-mod-accept").all():
+                proposal.click(timeout=10_000)
+            page.locator(".jp-Notebook .jp-CodeCell .cm-content").nth(index).click(timeout=30_000)
+            page.keyboard.press("Shift+Enter")
             output.wait_for(timeout=30_000)
             return
     pytest.fail(f"JupyterLab does not run cell {index}")
