@@ -10,7 +10,6 @@ from __future__ import annotations
 import gzip
 import hashlib
 import os
-import sys
 import tempfile
 import urllib.request
 import zlib
@@ -18,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from platformdirs import user_cache_path
 from torch import Tensor
 
 VARIABLE = "SYMMETRY_DATA"
@@ -40,15 +40,7 @@ class DataUnavailable(RuntimeError):
 def cache_directory() -> Path:
     """Return the directory for downloaded data: ``SYMMETRY_DATA``, else a folder in the user's cache directory."""
     named = os.environ.get(VARIABLE, "").strip()
-    if named:
-        return Path(named).expanduser()
-    if sys.platform == "darwin":
-        base = Path.home() / "Library" / "Caches"
-    elif os.name == "nt":
-        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-    else:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return base / "symmetry-measured"
+    return Path(named).expanduser() if named else user_cache_path("symmetry-measured", appauthor=False, opinion=False)
 
 
 def mnist_test(size: int = 14) -> tuple[Tensor, Tensor]:
