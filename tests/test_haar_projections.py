@@ -283,9 +283,20 @@ def test_biases(run: SimpleNamespace, maps: dict[str, Hom]) -> None:
 
 def test_linear_digits(page: SimpleNamespace) -> None:
     for seed in (1, 2):
-        free, projected, inside = page.linear_digits(seed).values()
-        assert len(set(projected)) == len(set(inside)) == 1
-        assert free[0] > 0.9 > inside[0] > projected[0]
+        free, projected, refitted, inside = page.linear_digits(seed).values()
+        assert len(set(projected)) == len(set(refitted)) == len(set(inside)) == 1
+        assert free[0] > 0.9 > inside[0] > refitted[0] > projected[0] + 0.2
+
+
+def test_refitted_biases_are_those_of_logistic_regression(page: SimpleNamespace) -> None:
+    """At the best biases the slope of the mean log likelihood is zero; the scores of class 2 lie too high by 5."""
+    y = torch.arange(300) % 3
+    scores = torch.nn.functional.one_hot(y) + page.gaussian(300, 3, like=page.equal_weights(1), s=0)
+    scores[:, 2] += 5
+    b = page.refitted(scores, y).requires_grad_()
+    (slope,) = torch.autograd.grad(torch.nn.functional.cross_entropy(scores + b, y), b)
+    assert page.largest(slope) < 1e-9
+    assert float((b[0] - b[2]).detach()) == pytest.approx(5, abs=0.5)
 
 
 def test_denoising(page: SimpleNamespace) -> None:
