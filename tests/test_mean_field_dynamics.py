@@ -166,6 +166,24 @@ def test_a_dealt_floor_is_blind_to_who_was_where(page: SimpleNamespace) -> None:
     assert torch.equal(page.dealt(runs, 4), page.dealt(runs, 4))
 
 
+def test_tossed_units_are_a_sample_of_a_symmetric_law(page: SimpleNamespace) -> None:
+    """Over their own floor independent units have 1, whatever their size, and runs that are unions of orbits 0."""
+    swap = page.unit_of("C2")
+    z = {n: n * page.starts(swap, n, range(40)) for n in (10, 20)}
+    middle, reach = page.over_tossed(z, 5, 10)
+    assert np.abs(np.log(middle)) == pytest.approx(0, abs=0.15)
+    assert (reach < 1.25).all()
+    runs = z[10]
+    moved = page.tossed(runs, torch.Generator().manual_seed(1))
+    cards = page.deal(runs, torch.Generator().manual_seed(1))
+    kept = (moved == cards).all(-1)
+    assert kept.double().mean() == pytest.approx(0.5, abs=0.1)
+    torch.testing.assert_close(moved[~kept], cards[~kept] @ swap.on_parameters[1].mT)
+    paired = symmetrise(runs[:, :5], swap.parameters)
+    near = paired + 1e-6 * randn(2, *paired.shape)
+    assert page.over_tossed({10: near}, 5, 2)[0] < 1e-6
+
+
 def test_errors_over_dealt_clouds_are_those_of_repetitions(page: SimpleNamespace) -> None:
     """Runs of independent units: the ratio is 1, and the jackknife knows how far it strays from set to set of runs."""
     sets = page.starts(page.unit_of("C2"), 15, range(240)).unflatten(0, (30, 8))
