@@ -7,11 +7,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -37,7 +38,7 @@ def build_book(output: Path) -> Path:
     program = str(Path(sys.executable).with_name("jupyter-book"))
     command = [program, "build", "book", "-W", "--keep-going", "-n", "--all"]
     result = subprocess.run(
-        [*command, "--path-output", str(output)], cwd=ROOT, capture_output=True, text=True, timeout=600
+        [*command, "--path-output", str(output)], cwd=ROOT, capture_output=True, text=True, timeout=1800
     )
     problems = [line for line in result.stderr.splitlines() if "WARNING" in line or "ERROR" in line]
     assert result.returncode == 0, "\n".join(problems) or result.stdout[-2000:] + result.stderr[-2000:]
@@ -58,6 +59,11 @@ def need_chromium() -> None:
 class _Quiet(SimpleHTTPRequestHandler):
     def log_message(self, *arguments: object) -> None:
         """Say nothing."""
+
+    def copyfile(self, *files: Any) -> None:
+        """Send a file; a browser that has gone on to another page needs no more of it."""
+        with suppress(ConnectionError):
+            super().copyfile(*files)
 
 
 @contextmanager
