@@ -148,7 +148,7 @@ class Cards(_FromNotebooks):
         section += nodes.title("", caption)
         self.state.document.note_explicit_target(section, section)
         grid = "\n".join(self._card(name, card) for name, card in cards.items())
-        grid = f"::::{{grid}} 1 2 3 3\n:gutter: 3\n\n{grid}\n::::"
+        grid = f"::::{{grid}} 1 2 2 2\n:gutter: 3\n\n{grid}\n::::"
         if fold:  # under the titles of its chapters
             titles = " · ".join(title_of(self.notebook(name)) for name in cards)
             grid = f":::::{{dropdown}} {titles}\n{grid}\n:::::"
