@@ -229,8 +229,17 @@ def test_independent_runs_approach_each_other(page: SimpleNamespace, every: pd.D
     apart = every.loc["WI/vanilla-DA"]["arbitrary"]
     assert page.slope(apart, 1)[1] > -0.06
     assert page.fall(apart) > 0.6
-    heavy = [page.heavy_tails(page.unit_of("C2"), n, of) for n, of in PLAN.items()]
-    assert min(float(row.median()) for row in heavy) > 0.8
+
+
+def test_runs_of_dependent_units_do_not_follow_one_flow(page: SimpleNamespace) -> None:
+    """The control of M1: parts of two runs are far apart beside parts of one; from independent starts they are not."""
+    swap, of = page.unit_of("C2"), range(12)
+    data = page.TeacherData(swap, page.three_teachers(swap)[:1])
+    fair = page.train(swap, "EA", page.starts(swap, 40, of)[:, None], data, page.Descent(), of).end[:, 0]
+    for runs, low, high in ((page.from_one_point(swap, 40, of), 2.0, 30.0), (fair, 0.8, 1.25)):
+        parts = runs[:, ::2]
+        ratio = squared_w2(parts, parts.roll(1, 0)).sqrt().median() / page.two_halves(runs).median()
+        assert low < float(ratio) < high
 
 
 @pytest.mark.parametrize("group", GROUPS)
