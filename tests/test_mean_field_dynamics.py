@@ -139,7 +139,7 @@ def test_floors_fall(page: SimpleNamespace) -> None:
 def test_errors_of_runs_and_of_their_floor_add_up(page: SimpleNamespace) -> None:
     rows = pd.concat({n: pd.Series(2 * np.exp(0.1 * randn(n, 8).numpy())) for n in (10, 20)})
     floor = [torch.exp(0.3 * randn(n, 50)) for n in (1, 2)]
-    middle, reach = page.over_floor_of(rows, floor)
+    middle, reach = page.ratio_to_floor(rows, floor)
     for k, (n, ground) in enumerate(zip((10, 20), floor, strict=True)):
         one, two = np.log(rows.loc[n].to_numpy()), ground.log().numpy()
         assert np.log(middle[k]) == pytest.approx(one.mean() - two.mean(), abs=1e-12)
