@@ -245,7 +245,7 @@ def test_runs_of_dependent_units_do_not_follow_one_flow(page: SimpleNamespace) -
 @pytest.mark.parametrize("group", GROUPS)
 def test_unions_of_orbits_stay_exactly(page: SimpleNamespace, group: str) -> None:
     unit, of = page.unit_of(group), [30]
-    for scheme in ("DA", "FA"):
+    for scheme in ("DA", "FA", "EA"):
         for noise in (("images", 1e-6), ("plain", 0.0)):
             assert page.from_orbits(unit, scheme, *noise, of).max() < 1e-13
         assert page.from_orbits(unit, scheme, "plain", 1e-6, of).min() > 1e-7
