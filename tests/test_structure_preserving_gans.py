@@ -21,7 +21,7 @@ from lib.symmetry.derived import Hom
 from lib.symmetry.groups import Cyclic, Dihedral, Symmetric
 from lib.symmetry.haar import projection
 from lib.symmetry.own_groups import named
-from lib.transport.two_sample import outside_interval
+from lib.transport.two_sample import outside_interval, two_sample_test
 from tests.chapters import load
 
 ACTIONS = {"C3": planar(Cyclic(3)), "D4": planar(Dihedral(4)), "permutations": natural(Symmetric(3))}
@@ -228,6 +228,18 @@ def test_only_equivariant_generators_make_invariant_laws(page: SimpleNamespace, 
         assert int((bad[1] <= 0.05).sum()) == 5
 
 
+def test_the_permutation_test_by_hand_is_that_of_the_library(page: SimpleNamespace) -> None:
+    g = torch.Generator().manual_seed(8)
+    x, y = torch.randn(60, 3, generator=g, dtype=torch.float64), torch.randn(41, 3, generator=g, dtype=torch.float64)
+    for shift in (0.0, 0.4):
+        statistic, p_value = page.permutation_test(x, y + shift, 999, g)
+        theirs = two_sample_test(x, y + shift, g, 999)
+        assert statistic == pytest.approx(float(theirs.statistic), rel=1e-6)
+        assert p_value == pytest.approx(float(theirs.p_value), abs=0.05)
+    none = [page.permutation_test(*torch.randn(2, 20, 2, generator=g), 19, g)[1] for _ in range(400)]
+    assert abs(sum(p <= 0.05 for p in none) - 20) <= 15
+
+
 def test_plain_generators_collapse_under_invariant_discriminators(page: SimpleNamespace, contest: tuple) -> None:
     fallen = page.collapsed(contest[1], 4).groupby("players").mean()
     assert fallen["plain/averaged"] >= 0.8
@@ -252,6 +264,21 @@ def test_no_gain_where_the_law_has_no_symmetry(page: SimpleNamespace) -> None:
     pairings = ["plain/plain", "equivariant/averaged"]
     _, scores = page.contest(unfair, pairings, (50,), 300)
     assert page.gaps(scores, "w1")["high"].max() < 0
+
+
+def test_the_turned_generators_are_those_of_the_longer_run() -> None:
+    """Played again, the games end where they ended; turned, their points fill every sector."""
+    again = stored("structure_preserving_gans/turned_afterwards", "contest")
+    longer = stored("structure_preserving_gans/weak_links", "contest")
+    longer = longer.query("matched == 'parameters' and not skewed and squashed == (law == 'student')")
+    keys = ["law", "players", "samples", "game"]
+    old, new = (frame.set_index(keys).sort_index() for frame in (longer, again))
+    columns = ["w1", "w1_invariant", "mmd", "smallest_share"]
+    played, turned = "plain/averaged", "plain/averaged, samples turned"
+    for law in ("gaussian", "student"):
+        assert np.allclose(new.loc[law, played][columns], old.loc[law, played][columns], equal_nan=True)
+        assert new.loc[law, played]["smallest_share"].max() < 0.05
+        assert new.loc[law, turned]["smallest_share"].min() > 0.15
 
 
 def test_intervals_are_paired(page: SimpleNamespace) -> None:
