@@ -11,6 +11,7 @@ import scipy.stats
 import torch
 
 from lib.symmetry.actions import natural, planar, regular, vectors
+from lib.symmetry.haar import NullSpace
 from lib.symmetry.lie import Orthogonal, SpecialOrthogonal, Torus, Unitary
 from lib.symmetry.own_groups import named
 from lib.symmetry.representations import Representation
@@ -169,3 +170,12 @@ def test_exercises(page: SimpleNamespace) -> None:
     counts = torch.bincount(page.G.index(page.too_often(100_000, seeded(0), excess=1.0)), minlength=page.G.order)
     shares = counts / counts.sum()
     assert shares.max() / shares.min() == pytest.approx(2, rel=0.1)
+
+
+def test_the_fourth_moment_of_an_orthogonal_matrix(page: SimpleNamespace) -> None:
+    V = vectors(Orthogonal(4))
+    exact = NullSpace(V * V * V * V).matrix()[0, 0]  # of products of four entries: the first is g_11 to the fourth
+    assert page.fourth_moment(4)[0] == pytest.approx(float(exact))
+    entries = Orthogonal(4).sample(200_000, seeded(5))[:, 0, 0] ** 4
+    assert float(entries.var()) == pytest.approx(page.fourth_moment(4)[1], rel=0.05)
+    assert page.draws_needed(3) == pytest.approx(64)
