@@ -305,10 +305,15 @@ def test_an_equivariant_generator_hears_only_the_symmetrised_score(page: SimpleN
         plain = page.perceptron(len(Z[0]), width, 2).double()
         critic = page.perceptron(2, width, 1).double()
         for score in (critic, lambda x, critic=critic: critic(x).exp(), lambda x: x[..., :1] ** 4):
-            assert page.difference(right, score, closed, M) < 1e-10
-            assert page.difference(right, score, z, M) > 1e-3
+            mean = page.Averaged(score, M)
+            assert page.difference(right, score, mean, closed) < 1e-10
+            assert page.difference(right, score, mean, z) > 1e-3
             for wrong in (flawed, plain):
-                assert min(page.difference(wrong, score, batch, M) for batch in (z, closed)) > 1e-3
+                assert min(page.difference(wrong, score, mean, batch) for batch in (z, closed)) > 1e-3
+
+        mean = page.Averaged(critic, M)  # a function of the averaged score is another loss, also in expectation
+        scores = (lambda x, critic=critic: critic(x).exp(), lambda x, mean=mean: mean(x).exp())
+        assert page.difference(right, *scores, closed) > 1e-4
 
 
 # --- exercises and parameters ---
