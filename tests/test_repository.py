@@ -283,6 +283,12 @@ class TestNotebook:
         assert max(lengths) <= 40
         assert statistics.median(lengths) <= 14
 
+    def test_has_no_table_without_rows(self, path: Path) -> None:
+        """A sentence in the place of the first row becomes a cell of the table."""
+        cells = json.loads(path.read_text())["cells"]
+        text = "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+        assert not re.findall(r"^\|[-:|\s]+\|\n(?!\|).*", text, re.MULTILINE)
+
     def test_is_folded_in_jupyterlab_as_in_the_book(self, cells: list[dict]) -> None:
         """`python -m lib.page.notebooks tidy` does it."""
         for cell in cells:
