@@ -14,6 +14,7 @@ from torch import nn
 
 from lib.gans.mixtures import Mixture
 from lib.gans.objectives import gradient_penalty, objective
+from lib.gans.plane_games import Settings
 from lib.gans.plane_players import group_matrices, noise_representation
 from lib.page.results import stored
 from lib.symmetry.actions import natural, planar
@@ -57,6 +58,21 @@ def test_the_objective_and_its_penalty_are_those_of_the_library(page: SimpleName
     ours = page.steepness(D, x, y, torch.Generator().manual_seed(5))
     theirs = gradient_penalty(lambda z: D(z)[..., 0], x, y, "one_sided", torch.Generator().manual_seed(5))[1]
     assert float(ours.detach()) == pytest.approx(float(theirs.detach()), rel=1e-5)
+
+
+def test_the_relativistic_objective_is_that_of_the_games(page: SimpleNamespace) -> None:
+    g = torch.Generator().manual_seed(4)
+    rule = objective(Settings().objective)
+    for n, m in ((40, 40), (30, 50)):
+        real, fake = 2 * torch.randn(n, generator=g, dtype=torch.float64), torch.randn(m, generator=g).double() - 1
+        ours = page.relativistic(real, fake)
+        assert float(rule.value(real, fake)) == pytest.approx(float(ours) + math.log(4), rel=1e-9)
+        loss = rule.generator_loss(real, fake)
+        assert float(loss) == pytest.approx(-float(page.relativistic(fake, real)), rel=1e-9)
+    assert page.relativistic(real + 3, fake + 3) == pytest.approx(float(page.relativistic(real, fake)))
+    other = torch.randn(2, 50, generator=g).double()  # concave in the scores
+    middle = page.relativistic((real + other[0, :30]) / 2, (fake + other[1]) / 2)
+    assert 2 * middle > page.relativistic(real, fake) + page.relativistic(other[0, :30], other[1])
 
 
 def test_playing_moves_the_points_to_the_data(page: SimpleNamespace) -> None:
@@ -357,6 +373,28 @@ def test_exercises(page: SimpleNamespace) -> None:
         low, reached, high = page.three_costs(x, maps, q)
         assert 0 < low <= reached <= high + 1e-9
     assert max(page.three_costs(x, maps, q.view(8, 5).mean(0).repeat(8))) < 1e-7
+
+
+def test_no_bridge_is_thinner_than_half_spaces_allow(page: SimpleNamespace) -> None:
+    g = torch.Generator().manual_seed(9)
+    z = torch.randn(20_000, 6, generator=g)
+    for slope, shift in ((1.0, 0.0), (4.0, 1.3)):  # a half-space: equality, for any share on one side
+        x = slope * z[:, 0] + shift
+        least = page.least_bridge((x <= 0).float().mean(), 0.7 / slope)
+        assert float((x.abs() <= 0.7).float().mean()) == pytest.approx(float(least), abs=0.012)
+    for s in range(3):  # networks, with a slope that no point exceeds
+        torch.manual_seed(s)
+        net = page.perceptron(6, 16, 2)
+        bound = math.prod(float(torch.linalg.matrix_norm(net[k].weight.detach(), 2)) for k in (0, 2, 4))
+        with torch.no_grad():
+            x = net(z)[:, 0]
+            x = x - x.median()
+        share = float((x.abs() <= 0.3).float().mean())
+        seen = float(page.steepest(net, z[:500]))
+        assert 0 < seen <= bound + 1e-6
+        assert share >= float(page.least_bridge(torch.tensor(0.5), 0.3 / bound)) - 0.01
+    line = nn.Linear(6, 2)
+    assert float(page.steepest(line, z[:5])) == pytest.approx(float(torch.linalg.matrix_norm(line.weight.detach(), 2)))
 
 
 def test_parameters_are_checked() -> None:
