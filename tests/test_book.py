@@ -381,7 +381,7 @@ def test_the_pdf_has_what_the_pages_have(edition: PdfReader) -> None:
         assert title in ("Choosing", "Reference") or squeezed(title) in squeezed(texts[number])
     text = "".join(texts)
     assert squeezed(folded_code("which_should_i_use")) in squeezed(text)
-    assert [piece for piece in ("\\mathbb", "\\(", "Math Processing Error", "Show code cell") if piece in text] == []
+    assert [piece for piece in ("\\mathbb", "\\(", "Math Processing Error", "Show the code") if piece in text] == []
     assert edition.page_labels[0] == "i"
     first = edition.page_labels.index("1")
     for page, words, label in list(zip(edition.pages, texts, edition.page_labels))[first:]:
