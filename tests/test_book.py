@@ -46,7 +46,7 @@ MATHS = """() => {
     formulas: formulas.length,
     plain: formulas.filter(f => !f.querySelector('mjx-container')).map(f => f.textContent),
     broken: [...document.querySelectorAll('[data-mml-node="merror"]')].map(e => e.textContent),
-    raw: text.match(/\\\\[(\\[)\\]]|\\$\\$/g) || [],
+    raw: text.match(/\\\\[(\\[)\\]]|\\$[^$]{0,80}\\$/g) || [],
   };
 }"""
 NAMELESS = "() => [...document.images].filter(i => !i.alt.trim()).map(i => i.src)"

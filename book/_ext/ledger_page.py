@@ -135,7 +135,7 @@ def seeds_markdown(rows: Sequence[Row], tables: Mapping[str, pd.DataFrame], docu
         for check in (c for c in row.claim.checks.values() if c.tight and not row.others.room(c)):
             bound = f"{SIGNS[check.relation]} {check.bound:g}"
             worst = f"{row.others.worst[check.name]:.3g}"
-            tight.append((f"{{claim}}`{row.claim.id}`", label_markdown(check.label), worst, bound, escape(check.tight)))
+            tight.append((f"{{claim}}`{row.claim.id}`", label_markdown(check.label), worst, bound, label_markdown(check.tight)))
     if tight:
         lines += ["", "<details><summary>Every check without room, and why</summary>", ""]
         lines += [*_table(("claim", "check without room", "worst value", "bound", "why"), tight), "", "</details>"]
