@@ -63,6 +63,20 @@ def test_is_complete_and_closed() -> None:
     assert "left &lt;b&gt;" in html
 
 
+def test_a_second_colour() -> None:
+    cloud = np.zeros((2, 3, 2))
+    panels = [Panel("one", cloud, [[0.0, 1.0]]), Panel("other", cloud, [[0.0, 1.0]], second=True)]
+    keys = (("point", "such points"), ("second", "others"), ("mark", "crosses"))
+    html = movie(panels=panels, times=[0, 1], legend=keys).html
+    parts = Parts()
+    parts.feed(html)
+    assert parts.open == []
+    groups = [a["style"] for tag, a in parts.tags if tag == "g"]
+    point, mark = "--movie-point:var(--movie-mark)", "--movie-mark:currentColor"
+    assert groups == [mark, point, mark, point, mark]  # both pictures, then the legend
+    assert "<g" not in movie().html
+
+
 def test_says_what_it_shows() -> None:
     parts = Parts()
     parts.feed(movie().html)

@@ -20,6 +20,8 @@ import numpy as np
 
 _UNITS = 1000  # the side of a panel in the numbers of the SVG
 LARGEST = 1_500_000  # characters of one movie
+SECOND = "--movie-point:var(--movie-mark)"  # points in the colour that crosses have elsewhere
+DARK = "--movie-mark:currentColor"
 _DATA = '<script type="application/json">'
 
 
@@ -31,6 +33,7 @@ class Panel:
     frames: Any  #: positions of the moving points, an array of shape ``(frames, points, 2)``
     marks: Any = ()  #: points that stay where they are, an array of shape ``(marks, 2)``, drawn as crosses
     lines: Sequence[tuple[tuple[float, float], tuple[float, float]]] = ()  #: segments that stay where they are
+    second: bool = False  #: are its points of the second colour? Then all crosses of the movie are as dark as the text
 
 
 @dataclass(frozen=True)
@@ -62,8 +65,8 @@ def point_movie(
     All panels have a frame for every time. Both axes, which have names in plain text, run from ``limits[0]`` to
     ``limits[1]``; points outside are not seen. The label is ``movie-`` and small letters, digits and dashes, unique in
     the book; the caption says what to see, ``alt`` what a reader cannot see, in at least 20 characters. The legend has
-    pairs of a kind (``point``, ``mark`` or ``line``) and its name; the symbol stands before the equals sign beside the
-    slider. Before it is played, the movie rests at frame ``start``; -1 is the last one.
+    pairs of a kind (``point``, ``second``, ``mark`` or ``line``) and its name; the symbol stands before the equals sign
+    beside the slider. Before it is played, the movie rests at frame ``start``; -1 is the last one.
     """
     low, high = limits
     moving = [np.asarray(panel.frames, dtype=float) for panel in panels]
@@ -73,6 +76,8 @@ def point_movie(
     if not all(np.isfinite(values).all() for values in (times, *moving)):
         raise ValueError("times and frames must be finite, got NaN or infinite entries")
     fixed = [{"title": p.title, "marks": _scaled(p.marks, limits), "lines": _scaled(p.lines, limits)} for p in panels]
+    if any(p.second for p in panels):
+        fixed = [kept | {"second": p.second} for kept, p in zip(fixed, panels, strict=True)]
     data = {"times": [round(float(t), 3) for t in times], "symbol": symbol, "pause": 90}
     data |= {"limits": limits, "axes": axes, "legend": legend, "panels": fixed}
     data["frames"] = [_scaled(m, limits).reshape(len(m), -1) for m in moving]
@@ -98,6 +103,8 @@ def _picture(panel: Mapping[str, Any], frame: list[int], limits: Sequence[float]
     crosses = "".join(f'<path class="mark" d="M{x - 18} {y - 18}l36 36m0 -36l-36 36"/>' for x, y in panel["marks"])
     points = zip(frame[::2], frame[1::2], strict=True)
     dots = "".join(f'<circle class="point" cx="{x}" cy="{y}" r="11"/>' for x, y in points)
+    if "second" in panel:  # a movie in two colours
+        dots, crosses = _coloured(dots, SECOND if panel["second"] else ""), _coloured(crosses, DARK)
     ticks = "".join(
         f'<text x="{at}" y="1050" text-anchor="middle">{value:g}</text>'
         f'<text x="-18" y="{_UNITS - at + 14}" text-anchor="end">{value:g}</text>'
@@ -116,12 +123,20 @@ def _picture(panel: Mapping[str, Any], frame: list[int], limits: Sequence[float]
     )
 
 
+def _coloured(marks: str, how: str) -> str:
+    """Return SVG elements in a group of their own colour, or as they are."""
+    return f'<g style="{how}">{marks}</g>' if how and marks else marks
+
+
 def assembled(label: str, caption: str, alt: str, pictures: list[str], data: dict[str, Any], start: int = 0) -> Movie:
     """Return pictures of frame ``start`` with button, slider, legend, caption and all of ``data``."""
     last = len(data["times"]) - 1
+    dot, cross = '<circle class="point" cx="9" cy="9" r="5"/>', '<path class="mark" d="M3 3l12 12m0 -12l-12 12"/>'
+    two = any("second" in panel for panel in data.get("panels", ()))
     shapes = {
-        "point": '<circle class="point" cx="9" cy="9" r="5"/>',
-        "mark": '<path class="mark" d="M3 3l12 12m0 -12l-12 12"/>',
+        "point": dot,
+        "second": _coloured(dot, SECOND),
+        "mark": _coloured(cross, DARK if two else ""),
         "line": '<line class="line" x1="0" y1="9" x2="18" y2="9"/>',
     }
     keys = "".join(
