@@ -403,13 +403,20 @@ def test_the_step_decides_how_close_a_free_crowd_stays(page: SimpleNamespace) ->
     assert hasty > 4 * few
 
 
-def test_small_steps_do_not_help_on_one_batch(page: SimpleNamespace) -> None:
-    swap = page.unit_of("C2")
-    fresh, same = (
-        np.mean([np.log(page.freely(swap, k, False, 1600, rate=12.5, fresh=fresh)) for k in range(6)])
-        for fresh in (True, False)
+def test_small_steps_hardly_help_on_one_batch(page: SimpleNamespace) -> None:
+    swap, of = page.unit_of("C2"), range(12)
+    data = page.OneBatch(swap, page.three_teachers(swap)[1:2])
+    drawn, _, _ = page.streams(3)
+    first = page.TeacherData.draw(data, page.streams(3)[0], 1, page.starts(swap, 2, [0]))
+    for _ in range(2):
+        assert torch.equal(data.draw(drawn, 5, first), first.expand(5, -1, -1))
+    slow = {"N": 20, "rate": 12.5, "time": 80.0}
+    fresh, same, slower = (
+        float(page.typical(page.pushed(swap, of, **how)))
+        for how in (slow, slow | {"kind": page.OneBatch}, {"N": 20, "rate": 6.25, "time": 160.0, "kind": page.OneBatch})
     )
-    assert same - fresh > np.log(5)
+    assert same > 10 * fresh
+    assert slower / same == pytest.approx(1, rel=0.2)
 
 
 @pytest.mark.parametrize("group", ["C2", "C3"])
