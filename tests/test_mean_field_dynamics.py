@@ -272,10 +272,16 @@ def test_schemes_meet(page: SimpleNamespace, every: pd.DataFrame) -> None:
 
 
 def test_why_the_schemes_differ(page: SimpleNamespace) -> None:
-    """Free training and augmentation: the noise of batches. Augmentation and averaging: the sample's asymmetry."""
+    """Free and augmented: batches and steps, at any number of units. Augmented and averaged: the start's asymmetry."""
     small, big = (page.causes(page.unit_of("C2"), range(8), batch=b).log().mean(1).exp() for b in (20, 80))
     assert small[0] > 2 * big[0]
     assert float(small[1] / big[1]) == pytest.approx(1, rel=0.25)
+    slow = page.causes(page.unit_of("C2"), range(8), rate=12.5, time=80.0).log().mean(1).exp()
+    wide = page.causes(page.unit_of("C2"), range(8), N=80, rate=200.0, time=5.0).log().mean(1).exp()
+    assert small[0] > 4 * slow[0]
+    assert float(small[1] / slow[1]) == pytest.approx(1, rel=0.25)
+    assert 0.4 < float(small[0] / wide[0]) < 2.5
+    assert small[1] > 2 * wide[1]
     orbits = page.causes(page.unit_of("C2"), range(8), orbits=True)
     assert orbits[0].min() > 1e-6
     assert orbits[1].max() < 1e-12
@@ -387,6 +393,30 @@ def test_steps_of_few_units_are_no_small_kicks(page: SimpleNamespace) -> None:
     )
     assert usual > 7 * slow
     assert 0.4 < wide / usual < 2.5
+
+
+def test_the_step_decides_how_close_a_free_crowd_stays(page: SimpleNamespace) -> None:
+    """Small steps of few units stay closer than large ones of many; at one step their number changes little."""
+    swap, of = page.unit_of("C2"), range(24)
+    few, many, hasty = (page.at_step(swap, N, step, of) for N, step in ((5, 0.625), (80, 0.625), (80, 2.5)))
+    assert 1 / 3 < few / many < 4
+    assert hasty > 4 * few
+
+
+def test_small_steps_hardly_help_on_one_batch(page: SimpleNamespace) -> None:
+    swap, of = page.unit_of("C2"), range(12)
+    data = page.OneBatch(swap, page.three_teachers(swap)[1:2])
+    drawn, _, _ = page.streams(3)
+    first = page.TeacherData.draw(data, page.streams(3)[0], 1, page.starts(swap, 2, [0]))
+    for _ in range(2):
+        assert torch.equal(data.draw(drawn, 5, first), first.expand(5, -1, -1))
+    slow = {"N": 20, "rate": 12.5, "time": 80.0}
+    fresh, same, slower = (
+        float(page.typical(page.pushed(swap, of, **how)))
+        for how in (slow, slow | {"kind": page.OneBatch}, {"N": 20, "rate": 6.25, "time": 160.0, "kind": page.OneBatch})
+    )
+    assert same > 10 * fresh
+    assert slower / same == pytest.approx(1, rel=0.2)
 
 
 @pytest.mark.parametrize("group", ["C2", "C3"])
