@@ -133,9 +133,9 @@ def seeds_markdown(rows: Sequence[Row], tables: Mapping[str, pd.DataFrame], docu
     tight = []
     for row in (row for row in rows if row.others):
         for check in (c for c in row.claim.checks.values() if c.tight and not row.others.room(c)):
-            bound = f"{SIGNS[check.relation]} {check.bound:g}"
-            worst = f"{row.others.worst[check.name]:.3g}"
-            tight.append((f"{{claim}}`{row.claim.id}`", label_markdown(check.label), worst, bound, label_markdown(check.tight)))
+            numbers = f"{row.others.worst[check.name]:.3g}", f"{SIGNS[check.relation]} {check.bound:g}"
+            label, why = map(label_markdown, (check.label, check.tight))
+            tight.append((f"{{claim}}`{row.claim.id}`", label, *numbers, why))
     if tight:
         lines += ["", "<details><summary>Every check without room, and why</summary>", ""]
         lines += [*_table(("claim", "check without room", "worst value", "bound", "why"), tight), "", "</details>"]
