@@ -19,7 +19,7 @@ import pytest
 import symmetry
 from external_names import external_page
 from figures_and_panels import function_link, prepare_notebook
-from ledger_page import as_data, claim_markdown, escape, overview_markdown, seeds_markdown
+from ledger_page import as_data, claim_markdown, escape, label_markdown, overview_markdown, seeds_markdown
 from lib.page import ledger
 from lib.page.claims import Check, load_claims, load_register
 from lib.page.evidence import MIME_TYPE, evaluate
@@ -101,6 +101,10 @@ def notebook(folder: Path, *outputs: dict[str, Any], name: str = "ideas") -> Pat
 
 def rows(tmp_path: Path, *outputs: dict[str, Any]) -> list[ledger.Row]:
     return collect([notebook(tmp_path, *outputs)], load_claims(register(tmp_path)))
+
+
+def test_a_bar_in_a_formula_does_not_end_a_cell_of_a_table() -> None:
+    assert label_markdown(r"$|a|$, $\|b\|$, a|b") == r"$\vert a\vert $, $\Vert b\Vert $, a\|b"
 
 
 def test_states(tmp_path: Path) -> None:

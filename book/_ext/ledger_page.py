@@ -148,9 +148,13 @@ def escape(text: str) -> str:
 
 
 def label_markdown(label: str) -> str:
-    """Return a check's label with its formulas, which stand between dollars, and the rest as in :func:`escape`."""
+    """Return a check's label with its formulas, which stand between dollars, and the rest as in :func:`escape`.
+
+    A bar would end the cell of a table, also in a formula, where it has a name.
+    """
     parts = label.split("$")
     parts[::2] = map(escape, parts[::2])
+    parts[1::2] = [formula.replace(r"\|", r"\Vert ").replace("|", r"\vert ") for formula in parts[1::2]]
     return "$".join(parts)
 
 
