@@ -53,6 +53,10 @@ def test_holds_a_picture_per_value() -> None:
     data = json.loads(re.search(r'<script type="application/json">(.*?)</script>', movie.html)[1])
     assert (data["times"], data["width"], data["points"]) == ([0.5, "two", 3], 384, 8)
     assert sines(0.5, "two", 3) == movie
+    rests = slider([drawn(k, figsize=(4, 2)) for k in range(3)], [0.5, "two", 3], **TEXTS, start=1).html
+    assert re.findall(r"<img( hidden)? width", rests) == [" hidden", "", " hidden"]
+    assert 'value="1"' in rests
+    assert "k &lt; = two</output>" in rests
 
 
 def test_named_colours_are_those_of_the_book() -> None:

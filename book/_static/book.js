@@ -12,7 +12,7 @@ document.addEventListener("DOMContentLoaded", () => {
     }
     clearInterval(timer);
     const range = movie.querySelector("input"); // and rests where it began
-    range.value = range.min;
+    range.value = range.defaultValue;
     range.dispatchEvent(new Event("input", { bubbles: true }));
   };
   const timer = setInterval(play, 5500);

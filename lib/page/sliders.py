@@ -21,9 +21,16 @@ _PAUSE = 900  # milliseconds that a frame stands when it plays
 
 
 def slider(
-    figures: Sequence[Figure], values: Sequence[float | str], *, symbol: str, label: str, caption: str, alt: str
+    figures: Sequence[Figure],
+    values: Sequence[float | str],
+    *,
+    symbol: str,
+    label: str,
+    caption: str,
+    alt: str,
+    start: int = 0,
 ) -> Movie:
-    """Return figures of one size as a movie: a slider chooses one, a button plays them; without a script the first.
+    """Return figures of one size as a movie: a slider chooses one, a button plays them; without a script ``start``.
 
     There is one figure, which is closed, for each number or name that the slider chooses from, drawn on the same axes,
     so that only what depends on the value moves. Texts are plain, and as for :func:`lib.page.movies.point_movie`.
@@ -38,12 +45,12 @@ def slider(
     data = {"times": said, "frames": [], "symbol": symbol, "pause": _PAUSE, "width": width}
     shown = [f"{symbol} = {value}" if isinstance(value, str) else f"{symbol} = {value:g}" for value in said]
     pictures = [
-        f'<img{" hidden" if place else ""} width="{width}" height="{height}" '
+        f'<img{" hidden" if place != start else ""} width="{width}" height="{height}" '
         f'alt="{escape(f"{text}: {alt}")}" src="data:image/webp;base64,{_webp(fig)}"/>'
         for place, (fig, text) in enumerate(zip(figures, shown, strict=True))
     ]
     data["points"] = min(map(smallest_text, figures))
-    return assembled(label, caption, alt, pictures, data)
+    return assembled(label, caption, alt, pictures, data, start)
 
 
 def _webp(fig: Figure) -> str:
