@@ -283,6 +283,7 @@ def test_every_page_says_its_licence_and_what_it_is(pages: Path) -> None:
         text = (pages / f"{name}.html").read_text()
         assert 'rel="license"' in text, name
         assert name == "genindex" or re.search(r'<meta property="og:title" content="[^"]+">', text), name
+        assert name == "genindex" or '<meta property="og:site_name" content="Symmetry, Measured">' in text, name
 
 
 def test_what_rests_on_what_is_drawn_and_said(pages: Path) -> None:

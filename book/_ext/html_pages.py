@@ -95,7 +95,8 @@ def add_tags(app: Sphinx, pagename: str, template: str, context: dict[str, Any],
     has_picture = base and (Path(app.outdir) / picture).is_file()
     title = app.env.titles[pagename].astext()
     address = f"{base}/{pagename}.html" if base else ""
-    shown = tags(title, app.config.project, description(doctree), address, f"{base}/{picture}" if has_picture else "")
+    site = app.config.html_title
+    shown = tags(title, site, description(doctree), address, f"{base}/{picture}" if has_picture else "")
     context["metatags"] = context.get("metatags", "") + shown
 
 
