@@ -260,7 +260,7 @@ def test_the_opening_page_moves_for_those_who_do_not_mind(site: str, browser: Br
         assert seen.page.locator("#movie-hero button").get_attribute("aria-label") == "Play"
         shown = seen.page.evaluate(step)
         seen.page.wait_for_timeout(300)
-        assert seen.page.evaluate(step) == shown == "turn = 0°"
+        assert seen.page.evaluate(step) == shown == "turn = 90°"
         seen.page.locator("#movie-hero button").click()
         seen.page.wait_for_function("document.querySelector('#movie-hero button').ariaLabel === 'Pause'")
 
