@@ -70,7 +70,7 @@ MUTANTS = [
         "distances up to the group",
         ("weak_link_gap", "blind_ratio", "tie_share"),
         page={
-            '"gaussian"): gaps(scores, "w1")': '"gaussian"): gaps(scores, "w1_invariant")',
+            'pd.concat([scores["w1"], turned_too])': 'pd.concat([scores["w1_invariant"], turned_too])',
             'scores["w1"].groupby': 'scores["w1_invariant"].groupby',
         },
         slow=True,
