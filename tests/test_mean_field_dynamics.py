@@ -273,16 +273,16 @@ def test_schemes_meet(page: SimpleNamespace, every: pd.DataFrame) -> None:
 
 def test_why_the_schemes_differ(page: SimpleNamespace) -> None:
     """Free and augmented: batches and steps, at any number of units. Augmented and averaged: the start's asymmetry."""
-    small, big = (page.causes(page.unit_of("C2"), range(8), batch=b).log().mean(1).exp() for b in (20, 80))
+    small, big = (page.two_gaps(page.unit_of("C2"), range(8), batch=b).log().mean(1).exp() for b in (20, 80))
     assert small[0] > 2 * big[0]
     assert float(small[1] / big[1]) == pytest.approx(1, rel=0.25)
-    slow = page.causes(page.unit_of("C2"), range(8), rate=12.5, time=80.0).log().mean(1).exp()
-    wide = page.causes(page.unit_of("C2"), range(8), N=80, rate=200.0, time=5.0).log().mean(1).exp()
+    slow = page.two_gaps(page.unit_of("C2"), range(8), rate=12.5, time=80.0).log().mean(1).exp()
+    wide = page.two_gaps(page.unit_of("C2"), range(8), N=80, rate=200.0, time=5.0).log().mean(1).exp()
     assert small[0] > 4 * slow[0]
     assert float(small[1] / slow[1]) == pytest.approx(1, rel=0.25)
     assert 0.4 < float(small[0] / wide[0]) < 2.5
     assert small[1] > 2 * wide[1]
-    orbits = page.causes(page.unit_of("C2"), range(8), orbits=True)
+    orbits = page.two_gaps(page.unit_of("C2"), range(8), orbits=True)
     assert orbits[0].min() > 1e-6
     assert orbits[1].max() < 1e-12
 
@@ -332,8 +332,8 @@ def test_stored_results_agree_with_the_live_ones(every: pd.DataFrame) -> None:
 @pytest.mark.parametrize("group", GROUPS)
 def test_exercises(page: SimpleNamespace, group: str) -> None:
     unit = page.unit_of(group)
-    assert page.freely(unit, 50, True) < 1e-20
-    assert page.freely(unit, 50, False) > 1e-8
+    assert page.mean_square(page.parts_off(unit, 50, mirrored=True)[-1]) < 1e-20
+    assert page.mean_square(page.parts_off(unit, 50)[-1]) > 1e-8
 
 
 @pytest.mark.parametrize("group", GROUPS)
@@ -379,7 +379,7 @@ def test_asymmetric_batches_push_less_when_they_are_large(page: SimpleNamespace)
     """A pull that is proportional to the rate: in proportion to rate over batch, whatever the time."""
     swap, of = page.unit_of("C2"), range(8)
     changes = ({}, {"batch": 80}, {"rate": 25.0}, {"time": 10.0})
-    usual, *others = (float(page.typical(page.pushed(swap, of, **change))) for change in changes)
+    usual, *others = (float(page.typical(page.off_line(swap, of, **change))) for change in changes)
     for value, expected in zip(others, (1 / 4, 1 / 2, 1), strict=True):
         assert 0.6 < value / usual / expected < 1.7
 
@@ -388,7 +388,7 @@ def test_steps_of_few_units_are_no_small_kicks(page: SimpleNamespace) -> None:
     """At 20 units a quarter of the rate divides by far more than the four of small kicks; only the step counts."""
     swap, of = page.unit_of("C2"), range(16)
     usual, slow, wide = (
-        float(page.typical(page.pushed(swap, of, N=N, rate=rate, time=time)))
+        float(page.typical(page.off_line(swap, of, N=N, rate=rate, time=time)))
         for N, rate, time in ((20, 50.0, 20.0), (20, 12.5, 80.0), (80, 200.0, 5.0))
     )
     assert usual > 7 * slow
@@ -414,7 +414,7 @@ def test_small_steps_hardly_help_on_one_batch(page: SimpleNamespace) -> None:
         assert torch.equal(data.draw(drawn, 5, first), first.expand(5, -1, -1))
     slow = {"N": 20, "rate": 12.5, "time": 80.0}
     fresh, same, slower = (
-        float(page.typical(page.pushed(swap, of, **how)))
+        float(page.typical(page.off_line(swap, of, **how)))
         for how in (slow, slow | {"kind": page.OneBatch}, {"N": 20, "rate": 6.25, "time": 160.0, "kind": page.OneBatch})
     )
     assert same > 10 * fresh
