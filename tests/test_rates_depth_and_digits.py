@@ -61,10 +61,10 @@ def test_two_rates(page: SimpleNamespace) -> None:
     rows = rows.set_index(["distance", "particles", "run"])
     assert set(rows.groupby(level=["distance", "particles"]).size()) == {10}
     for key, teacher in (("WI/vanilla-DA", "WI"), ("strong/vanilla", "WI"), ("WI/DA-FA", "arbitrary")):
-        low, high = page.interval(rows.loc[key][teacher].unstack().loc[80:], 5)
+        low, high = page.interval(rows.loc[key][teacher].unstack().loc[160:], 5)
         assert low < -0.5 < high
     for key, teacher in (("weak/DA", "WI"), ("WI/vanilla-DA", "arbitrary")):
-        assert page.interval(rows.loc[key][teacher].unstack().loc[80:], 5)[0] > -0.4
+        assert page.interval(rows.loc[key][teacher].unstack().loc[160:], 5)[0] > -0.4
 
 
 def test_the_run_measures_what_it_says() -> None:
