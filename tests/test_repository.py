@@ -313,6 +313,11 @@ class TestNotebook:
                 assert not {"expect", "settle"} & names_read(table), cell["id"]
                 drawn |= bound
 
+    def test_seeds_fit_in_32_bits(self, cells: list[dict]) -> None:
+        """Torch keeps the lower 32 on the CPU: of a power above, and a small number, only the number remains."""
+        seeded = re.findall(r"manual_seed\((.*)\)", "".join("".join(cell["source"]) for cell in cells))
+        assert not [seed for seed in seeded if re.search(r"2 ?\*\* ?(3[3-9]|[4-9]\d)", seed)]
+
     def test_is_small(self, path: Path) -> None:
         assert path.stat().st_size < 3e6
 
