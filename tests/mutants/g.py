@@ -34,7 +34,7 @@ MUTANTS = [
         "G2",
         "a test whose true level is .15",
         ("rejections_outside_interval",),
-        page={"int((p <= 0.05).sum())": "int((p <= 0.15).sum())"},
+        page={"int((values <= 0.05).sum())": "int((values <= 0.15).sum())"},
         parameters={"steps": 30},
         slow=True,
     ),

@@ -71,8 +71,8 @@ MUTANTS: list[Mutant] = [
         "feature averaging is forgotten",
         ("slope_upper", "fall"),
         page={
-            "k: train(unit, k, *run, projected=on).end.cpu() for k in TRAININGS": (
-                'k: train(unit, "vanilla" if k == "FA" else k, *run, projected=on).end.cpu() for k in TRAININGS'
+            "k: train(unit, k, **how).end.cpu() for k in TRAININGS": (
+                'k: train(unit, "vanilla" if k == "FA" else k, **how).end.cpu() for k in TRAININGS'
             )
         },
         parameters={"seeds": 8, "largest": 40},
@@ -83,9 +83,9 @@ MUTANTS: list[Mutant] = [
         "the free scheme is tied, and only its noise is free",
         ("vanilla_escape",),
         page={
-            "k: train(unit, k, *run, projected=on).end.cpu() for k in TRAININGS": (
-                'k: train(unit, k, *run, projected=on).end.cpu() if k != "vanilla"\n'
-                '        else train(unit, "EA", *run).end.cpu() for k in TRAININGS'
+            "k: train(unit, k, **how).end.cpu() for k in TRAININGS": (
+                'k: train(unit, k, **how).end.cpu() if k != "vanilla"\n'
+                '        else train(unit, "EA", **how | {"projected": False}).end.cpu() for k in TRAININGS'
             )
         },
         parameters=_SMALL,
