@@ -463,9 +463,15 @@ def test_two_orbits_leave_their_images(page: SimpleNamespace) -> None:
     assert page.steepest(swap, way.end[0, 1], page.three_teachers(swap)[1], 0) < 0
 
 
-def test_one_unit_out_of_place(page: SimpleNamespace) -> None:
-    for found in page.one_out_of_place(page.unit_of("C2"), [1, 2, 3]):
-        assert 1e-6 < float(found.median()) < 0.01
+@pytest.mark.parametrize("group", GROUPS)
+def test_tied_training_leaves_what_is_off_the_fixed_points_alone(page: SimpleNamespace, group: str) -> None:
+    unit = page.unit_of(group)
+    d = unit.inputs.dim
+    z, x, y = randn(1, 7, d * d), randn(3, 9, d), randn(4, 9, d)
+    moved = page.noisy_step(page.tied, unit, z, x, y, torch.zeros_like(z), rate=2.0, decay=0.3)
+    before, after = (v - project(v, unit.parameters) for v in (z, moved))
+    torch.testing.assert_close(after, (1 - 2 / 7 * 0.3) * before)
+    assert float((moved - z).abs().max()) > 0.01
 
 
 def test_bad_parameters() -> None:
