@@ -85,7 +85,7 @@ MUTANTS: list[Mutant] = [
         page={
             "k: train(unit, k, **how).end.cpu() for k in TRAININGS": (
                 'k: train(unit, k, **how).end.cpu() if k != "vanilla"\n'
-                '        else train(unit, "EA", **how | {"projected": False}).end.cpu() for k in TRAININGS'
+                '        else train(unit, "EA", **how | {"projected": [False] * 6}).end.cpu() for k in TRAININGS'
             )
         },
         parameters=_SMALL,
